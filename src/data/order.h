@@ -64,12 +64,24 @@ struct row_counts {
     int64_t tokens;  /* without padding */
     int64_t targets; /* positions that have one; may be 0 */
 };
-/* What rows row … row+rows-1 of an epoch hold. -1 only when memory for another epoch's order ran
- * out. */
-int row_plan_count(struct row_plan *plan, int64_t epoch, int64_t row, int64_t rows, struct row_counts *out,
-                   struct error *err);
+/* What rows row … row+rows-1 of an epoch hold. */
+void row_plan_count(struct row_plan *plan, int64_t epoch, int64_t row, int64_t rows, struct row_counts *out);
 
 /* Makes `epoch` the one whose order is kept. row_plan_count and rows_read call it themselves. */
-int row_plan_load_epoch(struct row_plan *plan, int64_t epoch, struct error *err);
+void row_plan_load_epoch(struct row_plan *plan, int64_t epoch);
+
+/* In the epoch that is loaded: the document at a place (0 … documents-1) … */
+static inline int64_t row_plan_document(const struct row_plan *plan, int64_t place)
+{
+    return plan->permutation ? (int64_t)plan->permutation[place] : place;
+}
+/* … and, packed, the number of tokens up to and including each place: [documents], ascending … */
+static inline const uint64_t *row_plan_ends(const struct row_plan *plan)
+{
+    return plan->ends ? plan->ends : plan->cache->ends;
+}
+/* … and the number of places that end at or before a position of the epoch's stream of tokens: so
+ * the place whose document holds it. */
+int64_t row_plan_find(const struct row_plan *plan, int64_t position);
 
 #endif
