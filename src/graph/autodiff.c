@@ -1,0 +1,124 @@
+/* Reverse-mode differentiation: walks the forward nodes backwards and appends each op's rule. */
+#include "graph/graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* grad[v]: the value that is the gradient of v so far, GRAPH_NONE while nothing flowed back. */
+struct tape {
+    struct graph *g;
+    int *grad;
+};
+
+/* A value used twice gets the sum; always new + old in the order of the walk, so the bits are fixed. */
+static int tape_add(struct tape *t, int value, int gradient)
+{
+    if (gradient == GRAPH_NONE || !t->g->values[value].needs_grad)
+        return 0;
+    int old = t->grad[value];
+    t->grad[value] = old == GRAPH_NONE ? gradient : graph_add(t->g, old, gradient);
+    return t->grad[value] == GRAPH_NONE ? -1 : 0;
+}
+
+static int seed_outputs(struct tape *t)
+{
+    struct graph *g = t->g;
+    int outputs = g->output_count;
+    for (int i = 0; i < outputs; i++) {
+        struct graph_value v = g->values[g->outputs[i].value];
+        if (!v.needs_grad)
+            continue;
+        int seed;
+        if (v.kind == GRAPH_VALUE_NODE && g->nodes[v.index].op == OP_LOSS) {
+            seed = graph_input(g, "loss_scale", DTYPE_F32, 1, (int64_t[]){1}, false);
+        } else {
+            char name[64];
+            snprintf(name, sizeof name, "grad:%s", g->outputs[i].name);
+            seed = graph_input(g, name, v.type, v.ndim, v.dim, false);
+        }
+        if (seed == GRAPH_NONE || tape_add(t, g->outputs[i].value, seed) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Appends the backward of one forward node. */
+static int node_backward(struct tape *t, int n)
+{
+    struct graph *g = t->g;
+    struct graph_node node = g->nodes[n];
+    int grad_out[OP_MAX_OUTPUTS], grad_in[OP_MAX_INPUTS];
+    bool flows = false;
+    for (int i = 0; i < node.outputs; i++) {
+        grad_out[i] = t->grad[node.out[i]];
+        flows = flows || grad_out[i] != GRAPH_NONE;
+    }
+    if (!flows)
+        return 0;
+    const struct graph_rule *rule = graph_rule(node.op);
+    if (!rule->backward) {
+        return error_set(&g->error, ERROR_RUN, "graph", NULL,
+                         "op '%s' has no gradient, but '%s' needs one through it", rule->name,
+                         g->values[node.out[0]].name);
+    }
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        grad_in[i] = GRAPH_NONE;
+    if (rule->backward(g, n, grad_out, grad_in) != 0)
+        return -1;
+    for (int i = 0; i < node.inputs; i++)
+        if (node.in[i] != GRAPH_NONE && tape_add(t, node.in[i], grad_in[i]) != 0)
+            return -1;
+    return 0;
+}
+
+/* Names the results: outputs "grad:<input>" and param_grad[]. */
+static int collect(struct tape *t, int forward_values)
+{
+    struct graph *g = t->g;
+    g->param_grad = malloc((size_t)(g->param_count ? g->param_count : 1) * sizeof *g->param_grad);
+    if (!g->param_grad)
+        return error_memory(&g->error, (size_t)g->param_count * sizeof *g->param_grad, "a graph");
+    for (int i = 0; i < g->param_count; i++)
+        g->param_grad[i] = GRAPH_NONE;
+    for (int v = 0; v < forward_values; v++) {
+        struct graph_value value = g->values[v];
+        if (!value.needs_grad || value.kind == GRAPH_VALUE_NODE)
+            continue;
+        if (t->grad[v] == GRAPH_NONE)
+            return error_set(&g->error, ERROR_RUN, "graph", NULL,
+                             "no gradient reaches %s, though it needs one", value.name);
+        if (value.kind == GRAPH_VALUE_PARAM) {
+            g->param_grad[value.index] = t->grad[v];
+        } else {
+            char name[64];
+            snprintf(name, sizeof name, "grad:%s", value.name);
+            graph_output(g, name, t->grad[v]);
+        }
+    }
+    return g->error.kind == ERROR_NONE ? 0 : -1;
+}
+
+int graph_differentiate(struct graph *g, struct error *err)
+{
+    if (graph_check(g, err) != 0)
+        return -1;
+    int nodes = g->node_count, values = g->value_count;
+    /* Gradients of appended values are never asked for, but their numbers are looked up: each node
+     * appends a bounded number of values, and the tape is sized for the forward ones alone. */
+    struct tape t = {g, malloc((size_t)(values ? values : 1) * sizeof(int))};
+    if (!t.grad)
+        return error_memory(err, (size_t)values * sizeof(int), "a graph");
+    for (int i = 0; i < values; i++)
+        t.grad[i] = GRAPH_NONE;
+    int status = seed_outputs(&t);
+    g->differentiated = true; /* nodes from here on are backward nodes */
+    for (int n = nodes - 1; n >= 0 && status == 0; n--)
+        status = node_backward(&t, n);
+    if (status == 0)
+        status = collect(&t, values);
+    free(t.grad);
+    if (status != 0)
+        graph_check(g, err);
+    return status;
+}
