@@ -1,7 +1,7 @@
 /* JSON: reading with places in every message, and writing the same bytes every time.
  *
  * Reading goes through jansson: strict UTF-8, no duplicate keys. A file is kept as a document, which
- * knows its text, so that a getter can say where a value stands:
+ * knows its text, so that a getter can say where a value stands (as long as the tree is left unchanged):
  *
  *     struct json_document doc;
  *     int64_t width;
@@ -112,7 +112,7 @@ int json_get_array_or(const struct json_document *doc, const json_t *object, con
 char *format_double(double value, char out[32]);
 char *format_float(float value, char out[32]);
 
-enum { JSON_WRITER_DEPTH = 64 };
+enum { JSON_WRITER_DEPTH = 2304 }; /* jansson parses 2048 deep */
 
 struct json_writer {
     struct strbuf *out;
@@ -122,7 +122,7 @@ struct json_writer {
 };
 
 /* `indent` 0 writes one line, with a space after commas and colons; otherwise that many spaces a level.
- * Check out->failed at the end. Nesting deeper than JSON_WRITER_DEPTH is a bug (asserted). */
+ * Check out->failed at the end; nesting deeper than JSON_WRITER_DEPTH sets it too. */
 void json_writer_start(struct json_writer *w, struct strbuf *out, int indent);
 void json_write_object(struct json_writer *w, const char *key); /* opens */
 void json_write_array(struct json_writer *w, const char *key);  /* opens */

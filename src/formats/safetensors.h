@@ -88,6 +88,9 @@ const char *safetensors_metadata(const struct safetensors *file, const char *key
 int safetensors_get(const struct safetensors_tensor *tensor, int64_t first, int64_t n, enum dtype to,
                     void *dst, struct error *err);
 
+/* Elements of a shape (1 for rank 0); -1 where a dimension is negative or the product overflows. */
+int safetensors_shape_elements(int rank, const int64_t *shape, int64_t *elements);
+
 /* "F32 [3, 4]" into out (cut where too long), returned. For messages. */
 char *safetensors_describe(const struct safetensors_tensor *tensor, char *out, size_t size);
 

@@ -61,6 +61,9 @@ int yaml_tree_parse(struct yaml_tree *tree, const char *name, const void *bytes,
 /* Safe on a zeroed or freed tree. */
 void yaml_tree_free(struct yaml_tree *tree);
 
+/* What a plain scalar of this text is. */
+enum yaml_type yaml_scalar_type(const char *text);
+
 /* The member of a map, or NULL: no such key, not a map, or map is NULL. */
 const struct yaml_node *yaml_get(const struct yaml_node *map, const char *key);
 
@@ -68,7 +71,7 @@ const struct yaml_node *yaml_get(const struct yaml_node *map, const char *key);
 int yaml_error(const struct yaml_node *node, struct error *err, const char *remedy, const char *what_format,
                ...) __attribute__((format(printf, 4, 5)));
 
-/* "a map", "a list", "text \"fast\"", "the number 5", "true", "null": into out, returned. */
+/* "a map", "a list", "text \"fast\"", "the number 5", "true", "nothing (null)": into out, returned. */
 char *yaml_describe(const struct yaml_node *node, char *out, size_t size);
 
 /* Typed reading; ERROR_INPUT with the place where the node is something else. */
