@@ -1,6 +1,6 @@
 /* Tokens on disk: text is tokenized once, in parallel, into files that every rank maps.
  *
- *     rank 0:      token_cache_build(&options, pool, log, &path, err)   // finds or makes the cache
+ *     rank 0:      token_cache_build(&options, pool, log, &path, err)   // finds or makes it; see encoder.h
  *     all ranks:   token_cache_open(path, &cache, err)
  *                  token_cache_document(&cache, i, &length)             // const uint32_t *
  *                  token_cache_close(&cache)
@@ -16,9 +16,9 @@
  * text file, the tokenizer's hash, the field, BOS, EOS, special tokens, bad_lines, the format's
  * version. Beside the caches ROOT/checksums.json remembers the checksum of each file under its
  * device, inode, size, modification and change time, so that an unchanged file is not read again;
- * ROOT/tokens-<key>.lock exists while a cache is being made.
+ * ROOT/tokens-<key>.lock is there while a cache is being made.
  *
- * A cache is made in ROOT/tokens-<key>.tmp-<pid>, fsynced and renamed. Of two runs that start at
+ * A cache is made in ROOT/tokens-<key>.tmp-…, fsynced and renamed. Of two runs that start at
  * once, the second waits for the first and takes its cache; where the file system has no locks, both
  * make it and the later one yields. What a killed run left behind is removed by the next one. A
  * damaged cache is made anew, with a warning. */
@@ -31,24 +31,16 @@
 #include "base/pool.h"
 #include "data/reader.h"
 #include "data/summary.h"
+#include "text/tokenizer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* A growing list of token ids. Zero-initialise; free with token_list_free. */
-struct token_list {
-    uint32_t *ids;
-    int64_t count, capacity;
-};
-/* Appends n ids. -1 when memory ran out (the list stays as it was). */
-int token_list_append(struct token_list *list, const uint32_t *ids, int64_t n);
-void token_list_free(struct token_list *list);
 
 /* Appends the tokens of a text (valid UTF-8, not terminated, may hold NUL) to *out: no BOS, no EOS.
  * `special`: the text of a special token becomes that token. Called from several threads at once,
  * `thread` in 0 … pool_threads - 1 tells them apart. */
 typedef int token_encode_fn(void *context, int thread, const char *text, size_t size, bool special,
-                            struct token_list *out, struct error *err);
+                            struct token_buffer *out, struct error *err);
 
 struct token_cache_options {
     const char *const *files; /* files and globs, as in the run file */
@@ -86,6 +78,7 @@ struct token_cache {
     int64_t max_id;       /* the highest id in it */
     uint64_t key;
     uint64_t content_hash; /* of tokens and document ends: the same data, wherever it lies */
+    uint64_t checksums[3]; /* XXH3-64 of tokens.u32, ends.u64, places.u64 as the manifest gives them */
     struct data_summary summary;
     int64_t file_count;
     char **files;           /* absolute paths, in order */

@@ -1,55 +1,24 @@
 #include "data/reader.h"
 #include "formats/json.h"
+#include "formats/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static bool is_continuation(unsigned char c)
+/* The number of leading bytes that are valid UTF-8: n when all are. */
+static size_t utf8_valid_prefix(const char *text, size_t n)
 {
-    return (c & 0xc0u) == 0x80u;
-}
-
-/* Length of the sequence at s (n bytes are there), 0 when it is none: table 3-7 of the Unicode
- * standard. */
-static size_t sequence_length(const unsigned char *s, size_t n)
-{
-    unsigned char c = s[0];
-    if (c < 0x80)
-        return 1;
-    if (c < 0xc2 || c > 0xf4)
-        return 0;
-    if (c < 0xe0)
-        return n >= 2 && is_continuation(s[1]) ? 2 : 0;
-    unsigned char low = 0x80, high = 0xbf;
-    if (c == 0xe0)
-        low = 0xa0; /* shorter forms exist below */
-    else if (c == 0xed)
-        high = 0x9f; /* surrogates above */
-    else if (c == 0xf0)
-        low = 0x90;
-    else if (c == 0xf4)
-        high = 0x8f; /* beyond U+10FFFF */
-    if (n < 3 || s[1] < low || s[1] > high || !is_continuation(s[2]))
-        return 0;
-    if (c < 0xf0)
-        return 3;
-    return n >= 4 && is_continuation(s[3]) ? 4 : 0;
-}
-
-size_t utf8_valid_prefix(const char *text, size_t n)
-{
-    const unsigned char *s = (const unsigned char *)text;
     size_t i = 0;
     while (i < n) {
         uint64_t eight;
         if (n - i >= sizeof eight) {
-            memcpy(&eight, s + i, sizeof eight);
+            memcpy(&eight, text + i, sizeof eight);
             if ((eight & UINT64_C(0x8080808080808080)) == 0) {
                 i += sizeof eight;
                 continue;
             }
         }
-        size_t length = sequence_length(s + i, n - i);
+        size_t length = utf8_sequence(text + i, n - i);
         if (length == 0)
             return i;
         i += length;

@@ -89,8 +89,4 @@ enum data_bad_lines { DATA_BAD_LINES_ERROR, DATA_BAD_LINES_SKIP };
 int document_next(struct text_reader *reader, const char *field, enum data_bad_lines bad_lines,
                   struct data_summary *summary, struct document *out, struct error *err);
 
-/* The number of leading bytes that are valid UTF-8 (no surrogates, no overlong forms, at most
- * U+10FFFF): n when all are. */
-size_t utf8_valid_prefix(const char *text, size_t n);
-
 #endif
