@@ -73,9 +73,8 @@ static void agrees_with_wide_integers(void **state)
             if (rng_below(round, 3, i, 2))
                 m = -m;
             if (i > 0 && rng_below(round, 4, i, 3) == 0) { /* cancels the last one, but for one unit */
-                m = -(int64_t)ldexp(x[i - 1], -scale - shift) + 1;
-                if (m > (INT64_C(1) << 53) || m < -(INT64_C(1) << 53))
-                    m = 1;
+                double last = ldexp(x[i - 1], -scale - shift);
+                m = fabs(last) < 0x1p53 ? 1 - (int64_t)last : 1;
             }
             x[i] = ldexp((double)m, shift + scale);
             exact += (wide)m * ((wide)1 << shift);
