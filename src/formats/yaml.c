@@ -529,7 +529,7 @@ int yaml_tree_parse(struct yaml_tree *tree, const char *name, const void *bytes,
     memcpy(file, name, strlen(name) + 1);
     b.file = file;
     yaml_parser_set_encoding(&b.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&b.parser, bytes, size);
+    yaml_parser_set_input_string(&b.parser, size > 0 ? bytes : (const unsigned char *)"", size);
     int status = build_document(&b);
     yaml_parser_delete(&b.parser);
     for (int64_t i = 0; i < b.anchor_count; i++)
