@@ -14,29 +14,46 @@
 #include "base/log.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct comm;
 
 enum comm_transport { COMM_AUTO, COMM_SHM, COMM_MPI };
 
+/* The most ranks that `-n` may ask for. */
+enum { COMM_MAX_LOCAL_RANKS = 1024 };
+
+/* What every rank runs. Returns the rank's exit status; when that is 1 or 2, it has filled *err. A status
+ * of 128+N says that signal N asked for the end and that everything is saved; all ranks return the same. */
+typedef int comm_body(struct comm *comm, void *context, struct error *err);
+
 /* Runs `body` on every rank and returns the exit status of the whole run.
  *
  * ranks >= 1 asks for that many on this machine (`-n`): with 1, body runs in this process; with more,
  * they are forked (call before any thread exists) and this process becomes the launcher, which passes
- * SIGTERM and SIGINT on as a request to stop (a second one kills), ends all ranks when one fails, is
- * killed or when it is itself killed, and reports the first failure once through `log`, naming the
- * rank. ranks == 0: 1, or the group of the MPI launcher that started this process (transport shm under a launcher,
- * or mpi without one, is refused; with COMM_MPI and -n > 1 refused likewise, naming mpirun).
+ * SIGTERM and SIGINT on as a request to stop (a second one, more than 0.2 seconds later, kills all ranks:
+ * 128+N), and ends all ranks when one fails, is killed or when it is itself killed. ranks == 0: 1, or the
+ * group of the MPI launcher that started this process. Refused, status 2: transport shm or -n under a
+ * launcher, mpi without one, mpi with -n.
  *
- * body returns an exit status and, when that is 1 or 2, has filled *err: then every other rank is
- * ended within five seconds and the status is returned. Equal non-zero statuses >= 128 (stopped by a
- * signal after saving) of all ranks are returned as they are. SIGTERM and SIGINT are blocked in ranks:
- * see comm_stop_signal. */
-int comm_run(int ranks, enum comm_transport transport, const struct log *log,
-             int (*body)(struct comm *comm, void *context, struct error *err), void *context);
+ * When a rank fails, every other rank is ended within five seconds and *err says what the first failure
+ * was and which rank it struck; the caller reports it. err->kind is ERROR_NONE when there is nothing
+ * left to report: status 0 or 128+N; and under an MPI launcher, where MPI_Abort ends this process too,
+ * the failing rank reports through `log` itself, and a refusal is left to the process of rank 0.
+ *
+ * SIGTERM and SIGINT are blocked in ranks: see comm_stop_signal. Standard streams are flushed before
+ * forking. Under MPI only one comm_run a process. */
+int comm_run(int ranks, enum comm_transport transport, const struct log *log, comm_body *body, void *context,
+             struct error *err);
 
-/* True when an MPI launcher (Open MPI, MPICH/Hydra, Slurm's PMI) started this process. */
+/* True when an MPI launcher (Open MPI, MPICH/Hydra, Slurm's srun) started this process. */
 bool comm_under_launcher(void);
+/* This process's number among those that the launcher started; 0 without a launcher. What is found before
+ * comm_run (a mistake in the run file) is best reported by number 0 alone. */
+int comm_launcher_rank(void);
+/* This build can join the ranks of an MPI launcher. */
+bool comm_has_mpi(void);
 
 int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
@@ -48,43 +65,54 @@ const char *comm_name(const struct comm *c); /* "self", "shm", "mpi" */
 bool comm_shares_memory(const struct comm *c);
 
 /* The signal (SIGTERM, SIGINT) that has asked this rank, or its launcher, to stop; 0 when none. Not
- * collective: ranks must agree on it (comm_sum_i64) before acting. */
+ * collective: ranks must agree on it (comm_max_i64) before acting. Long work that is not a training step
+ * should ask too. With one rank, a second signal ends the process once the first was seen here. */
 int comm_stop_signal(struct comm *c);
 
-/* Collectives over host memory, all small. */
+/* Collectives over host memory, all small. Sums wrap around. all[size * bytes] is in rank order and may not
+ * overlap `mine`. */
 int comm_barrier(struct comm *c, struct error *err);
 int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct error *err);
 int comm_sum_i64(struct comm *c, int64_t *values, int64_t n, struct error *err);
 int comm_max_i64(struct comm *c, int64_t *values, int64_t n, struct error *err);
 int comm_all_gather(struct comm *c, const void *mine, size_t bytes, void *all, struct error *err);
-/* Rank `root` gets `bytes` bytes of rank `from` (both call; the others do not). */
+/* Rank `root` gets `bytes` bytes of rank `from` (both call; the others do not). `source` is read on rank
+ * `from`, `target` written on rank `root`; where both are the same rank the two may be the same place. */
 int comm_move(struct comm *c, int from, int root, const void *source, void *target, size_t bytes, struct error *err);
 
-/* A window: memory that ranks can see where the transport allows it. Collective.
- * shared: one memory for all ranks (comm_shares_memory), else private. not shared: one a rank, and
- * `part[r]` is rank r's (NULL for other ranks when they cannot be seen). Page-aligned, zeroed. */
+/* A window: memory that ranks can see where the transport allows it. Collective; bytes are the same on all
+ * ranks. shared: one memory for all ranks (comm_shares_memory), else private. not shared: one a rank, and
+ * `part[r]` is rank r's (NULL for other ranks when they cannot be seen). Page-aligned, zeroed, its pages
+ * reserved: a lack of memory is an error here, not a signal later.
+ *
+ * Freeing is collective in order but waits for nobody, so a rank that failed can clean up; *w is zeroed. */
 struct comm_window {
     void *memory; /* mine, or the shared one */
     size_t bytes;
-    void **part;    /* [size] */
-    void *internal; /* private */
+    void **part;   /* [size] */
+    int64_t place; /* private */
 };
 int comm_window_create(struct comm *c, size_t bytes, bool shared, struct comm_window *out, struct error *err);
-void comm_window_free(struct comm *c, struct comm_window *w); /* collective; zeroed w is allowed */
+void comm_window_free(struct comm *c, struct comm_window *w); /* zeroed w is allowed */
 
 /* All-gather of one flat buffer cut in consecutive runs, rank r's being [offset[r], offset[r+1])
- * bytes (offset has size+1 entries, the last runs may be empty).
+ * bytes (offset has size+1 entries, the first 0; runs may be empty).
  *
  * Messages: begin() sends `mine` (this rank's run; may lie inside full at its place) and receives
- * into `full`, without waiting; wait() returns when full is complete. Up to COMM_REQUESTS at once,
- * begun and waited for in the same order on all ranks.
+ * into `full`, without waiting; wait() returns when full is complete. Both buffers are left alone between.
  * Shared windows: full is a shared window in which each rank writes its run in place. begin() says
- * that this rank's run is written, wait() returns when every rank has said so. */
+ * that this rank's run is written, wait() returns when every rank has said so; mine and full are not
+ * looked at. Which of the two: `shared` is comm_shares_memory(c), anything else is refused.
+ *
+ * Up to COMM_REQUESTS gathers of a comm may be begun and not yet waited for, begun and waited for in the
+ * same order on all ranks; one object may be begun several times over, its waits then come in the order of
+ * its begins. Creating is collective; freeing waits for nobody. */
 enum { COMM_REQUESTS = 8 };
 struct comm_gather {
     struct comm *comm;
     int64_t *offset; /* [size+1], a copy */
     bool shared;
+    int pending;    /* begun and not yet waited for */
     void *internal; /* private */
 };
 int comm_gather_create(struct comm *c, const int64_t *offset, bool shared, struct comm_gather *out, struct error *err);
@@ -93,7 +121,7 @@ int comm_gather_begin(struct comm_gather *g, const void *mine, void *full, struc
 int comm_gather_wait(struct comm_gather *g, struct error *err);
 
 /* The exchange under an ordered reduce: each of the first k ranks has written a full-sized send
- * buffer; every rank reads, rank by rank, what the others wrote in its own run.
+ * buffer, cut in runs like a gather's; every rank reads, rank by rank, what the others wrote in its own run.
  *
  *     comm_exchange_reuse(x)                    // my send buffer may be written again
  *     … write x->send …
@@ -112,21 +140,24 @@ struct comm_exchange {
     struct comm *comm;
     void *send;        /* capacity bytes, page-aligned; device memory once adopted by a backend */
     size_t capacity;
+    void *const *peers; /* [size]: each rank's send buffer as seen from here (shared memory; for a
+                           backend to adopt); NULL entries where it cannot be seen */
     void *staging;     /* messages: (size-1) * staging_part bytes for received parts; else NULL */
     size_t staging_bytes;
     void *internal; /* private */
 };
-/* Collective. capacity: the largest total bytes; part_capacity: the largest run of one rank. */
+/* Collective. capacity: the largest total bytes; part_capacity: the largest run of one rank. Freeing is
+ * collective in order but waits for nobody. */
 int comm_exchange_create(struct comm *c, size_t capacity, size_t part_capacity, struct comm_exchange *out, struct error *err);
-void comm_exchange_free(struct comm_exchange *x); /* collective */
+void comm_exchange_free(struct comm_exchange *x);
 int comm_exchange_layout(struct comm_exchange *x, const int64_t *offset, struct error *err); /* bytes, [size+1], copied */
 int comm_exchange_reuse(struct comm_exchange *x, struct error *err);
 int comm_exchange_begin(struct comm_exchange *x, int contributors, struct error *err);
 int comm_exchange_part(struct comm_exchange *x, int rank, const void **part, struct error *err);
 int comm_exchange_end(struct comm_exchange *x, struct error *err);
 
-/* What the transport moved and when, for tests: with messages, the clock_seconds() at which the last
- * gather began. */
+/* What the transport moved and when, for tests: gathers and exchanges begun, bytes of both that left as
+ * messages, and the clock_seconds() at which the last gather began. */
 struct comm_stats {
     int64_t gathers, exchanges, bytes_sent;
     double last_gather_begin;

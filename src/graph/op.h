@@ -95,6 +95,7 @@ struct op_adamw {
 struct op_attr {
     float eps, scale;
     int64_t heads, kv_heads, head_dim;
+    int64_t rows; /* of the table that embed_grad writes */
     int inverse, first;
     struct op_adamw adamw;
 };

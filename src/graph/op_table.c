@@ -60,10 +60,9 @@ static int shape_embed(const struct graph *g, const struct graph_node *n, struct
 
 static int shape_embed_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
 {
-    /* The table's rows cannot be seen from ids and dy: the builder passes the table as a shape operand. */
     const struct graph_value *ids = input(g, n, 0), *dy = input(g, n, 1);
-    shape2(out, DTYPE_F32, n->attr.heads, dy->dim[1]);
-    return expect(is(ids, DTYPE_I32, 1) && is_matrix(dy) && n->attr.heads > 0, n, "ids[T], dy[T,D]", err);
+    shape2(out, DTYPE_F32, n->attr.rows, dy->dim[1]);
+    return expect(is(ids, DTYPE_I32, 1) && is_matrix(dy) && n->attr.rows > 0, n, "ids[T], dy[T,D]", err);
 }
 
 static int shape_linear(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
@@ -216,7 +215,7 @@ static int shape_flat(const struct graph *g, const struct graph_node *n, struct 
 static int backward_embed(struct graph *g, int node, const int *grad_out, int *grad_in)
 {
     struct graph_node n = g->nodes[node];
-    struct op_attr attr = {.heads = g->values[n.in[1]].dim[0]};
+    struct op_attr attr = {.rows = g->values[n.in[1]].dim[0]};
     grad_in[1] = graph_node_add(g, OP_EMBED_GRAD, (int[]){n.in[0], grad_out[0]}, 2, &attr);
     return grad_in[1] == GRAPH_NONE ? -1 : 0;
 }

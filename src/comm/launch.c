@@ -1,0 +1,223 @@
+#include "comm/launch.h"
+
+#include "base/clock.h"
+#include "comm/region.h"
+#include "comm/shm.h"
+#include "comm/signals.h"
+#include "comm/transport.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const double reap_seconds = 4.0; /* how long killed ranks may take to vanish */
+
+struct launch {
+    struct region *region;
+    const struct log *log;
+    struct signals signals;
+    struct sigaction before; /* the caller's SIGCHLD */
+    int started;
+    int alive;
+    pid_t *pid;  /* 0 once reaped */
+    int *status; /* exit status of a reaped rank that ended well */
+    bool ending; /* all ranks have been killed */
+    double ending_since;
+    int result; /* exit status once `ending` */
+    struct error *err;
+};
+
+/* ---- in a rank ---- */
+
+static _Noreturn void rank_run(struct launch *l, int rank, pid_t launcher, comm_body *body, void *context)
+{
+    struct region *g = l->region;
+    struct region_rank *me = &g->rank[rank];
+    sigset_t child;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != launcher)
+        _exit(ERROR_RUN); /* the launcher died before the signal was asked for */
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    if (!sigismember(&l->signals.before, SIGCHLD))
+        pthread_sigmask(SIG_UNBLOCK, &child, NULL);
+    sigaction(SIGCHLD, &l->before, NULL);
+    free(l->pid);
+    free(l->status);
+
+    struct comm c = {0};
+    struct error err = {0};
+    int status = ERROR_RUN;
+    if (shm_open_rank(&c, g, rank, &err) == 0) {
+        /* Nothing is begun when not all ranks could be started. */
+        if (region_wait(&c, g, rank, &g->go, WORD_EQUALS, 1, &err) == 0)
+            status = comm_body_status(body(&c, context, &err), &err);
+        shm_close_rank(&c);
+    }
+    if (status == ERROR_RUN || status == ERROR_INPUT) {
+        comm_name_rank(&err, rank);
+        me->error = err;
+        int32_t none = -1;
+        if (!c.secondary)
+            atomic_compare_exchange_strong(&g->first_failed, &none, rank);
+        atomic_store(&g->abort, 1);
+    }
+    me->status = status;
+    atomic_store(&me->ended, 1);
+    exit(status);
+}
+
+/* ---- in the launcher ---- */
+
+static void kill_all(struct launch *l, int result)
+{
+    if (!l->ending) {
+        l->ending = true;
+        l->ending_since = clock_seconds();
+        l->result = result;
+    }
+    atomic_store(&l->region->abort, 1);
+    for (int r = 0; r < l->started; r++)
+        if (l->pid[r] != 0)
+            kill(l->pid[r], SIGKILL);
+}
+
+static void report_signal(int rank, int number, struct error *err)
+{
+    const char *name = sigdescr_np(number);
+    const char *remedy = "this is a bug in Tercet: please report it with the run file";
+    if (number == SIGKILL)
+        remedy = "if nobody killed it, the machine ran out of memory: take a smaller micro_batch, fewer ranks or "
+                 "recompute: full";
+    else if (number == SIGBUS)
+        remedy = "the machine or its container may have run out of memory";
+    else if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT ||
+             number == SIGXCPU || number == SIGXFSZ || number == SIGPIPE)
+        remedy = NULL;
+    error_set(err, ERROR_RUN, NULL, remedy, "rank %d was killed by signal %d (%s)", rank, number,
+              name ? name : "unknown");
+}
+
+/* Rank r is gone: keeps its status, or ends the run with the first failure. */
+static void rank_gone(struct launch *l, int r, int wait_status)
+{
+    struct region *g = l->region;
+    l->pid[r] = 0;
+    l->alive--;
+    if (l->ending)
+        return;
+    int first = atomic_load(&g->first_failed);
+    bool ended = atomic_load(&g->rank[r].ended) != 0;
+    int status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+    if (ended && status == g->rank[r].status && (status == 0 || status >= 128)) {
+        l->status[r] = status;
+        return;
+    }
+    int result = ERROR_RUN;
+    if (first >= 0) {
+        if (l->err)
+            *l->err = g->rank[first].error;
+        result = (int)g->rank[first].error.kind;
+    } else if (WIFSIGNALED(wait_status))
+        report_signal(r, WTERMSIG(wait_status), l->err);
+    else
+        error_set(l->err, ERROR_RUN, NULL, NULL, "rank %d ended with status %d %s", r, status,
+                  ended ? "although its work ended well" : "without saying why");
+    kill_all(l, result);
+}
+
+static void reap(struct launch *l)
+{
+    for (int r = 0; r < l->started; r++) {
+        int wait_status;
+        if (l->pid[r] != 0 && waitpid(l->pid[r], &wait_status, WNOHANG) == l->pid[r])
+            rank_gone(l, r, wait_status);
+    }
+}
+
+/* Waits until every rank is gone. */
+static void watch(struct launch *l)
+{
+    while (l->alive > 0) {
+        bool second;
+        int number = signals_wait(&l->signals, 0.5, &second);
+        if (number == SIGTERM || number == SIGINT) {
+            if (second && !l->ending) {
+                log_warning(l->log, "a second %s: the ranks are ended without saving",
+                            number == SIGINT ? "SIGINT" : "SIGTERM");
+                kill_all(l, 128 + number);
+            } else
+                atomic_store(&l->region->stop, (uint32_t)l->signals.first);
+        }
+        reap(l);
+        /* A process that the kernel cannot end (a dead network file system) must not hold the launcher. */
+        if (l->ending && clock_seconds() - l->ending_since > reap_seconds)
+            break;
+    }
+}
+
+static int start_ranks(struct launch *l, int ranks, comm_body *body, void *context)
+{
+    pid_t launcher = getpid();
+    fflush(NULL); /* or every rank would write what is buffered here once more */
+    for (int r = 0; r < ranks; r++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            rank_run(l, r, launcher, body, context);
+        if (pid < 0) {
+            char doing[64];
+            snprintf(doing, sizeof doing, "start rank %d", r);
+            error_errno(l->err, errno, NULL, doing);
+            kill_all(l, ERROR_RUN);
+            return -1;
+        }
+        l->pid[r] = pid;
+        l->started++;
+        l->alive++;
+    }
+    word_set(&l->region->go, 1);
+    return 0;
+}
+
+/* All ranks ended well: their one status. */
+static int agreed_status(const struct launch *l, int ranks)
+{
+    for (int r = 1; r < ranks; r++)
+        if (l->status[r] != l->status[0]) {
+            error_set(l->err, ERROR_RUN, NULL, NULL, "ranks ended differently: rank 0 with status %d, rank %d with %d",
+                      l->status[0], r, l->status[r]);
+            return ERROR_RUN;
+        }
+    return l->status[0];
+}
+
+int launch_run(int ranks, const struct log *log, comm_body *body, void *context, struct error *err)
+{
+    struct launch l = {.log = log, .err = err};
+    if (region_create(ranks, &l.region, err) != 0)
+        return ERROR_RUN;
+    l.pid = calloc((size_t)ranks, sizeof *l.pid);
+    l.status = calloc((size_t)ranks, sizeof *l.status);
+    if (!l.pid || !l.status) {
+        error_memory(err, (size_t)ranks * sizeof *l.pid, "the list of ranks");
+        l.result = ERROR_RUN;
+    } else {
+        /* An inherited "ignore" would take the ranks' statuses away. */
+        struct sigaction standard = {.sa_handler = SIG_DFL};
+        sigaction(SIGCHLD, &standard, &l.before);
+        signals_block(&l.signals, true, false);
+        start_ranks(&l, ranks, body, context);
+        watch(&l);
+        signals_restore(&l.signals);
+        sigaction(SIGCHLD, &l.before, NULL);
+        if (!l.ending)
+            l.result = agreed_status(&l, ranks);
+    }
+    free(l.pid);
+    free(l.status);
+    region_free(l.region);
+    return l.result;
+}
