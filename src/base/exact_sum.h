@@ -15,6 +15,10 @@ struct exact_sum {
     int64_t nan, pos_inf, neg_inf; /* counts of non-finite terms */
 };
 
+/* All members are integers that add: up to 1,000 accumulators are merged by adding them as arrays of
+ * this many int64_t. */
+enum { EXACT_SUM_WORDS = sizeof(struct exact_sum) / sizeof(int64_t) };
+
 void exact_sum_clear(struct exact_sum *s);
 void exact_sum_add(struct exact_sum *s, double x);
 void exact_sum_merge(struct exact_sum *into, const struct exact_sum *from);

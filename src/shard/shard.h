@@ -92,7 +92,8 @@ int shard_reduce_begin(struct shard *s, int unit, int contributors, struct error
 /* The owner's additions, in rank order. `first`: the sums start here (micro-batch 0). */
 int shard_reduce_finish(struct shard *s, int unit, bool first, struct error *err);
 
-/* Adds the squares of the summed gradients, all ranks' together, to *sum: the same bits for all. */
+/* *sum: the squares of the summed gradients that this rank owns. Adding those of all ranks (integers,
+ * see exact_sum.h) gives the square of the global norm, the same bits for any number of them. */
 int shard_sum_squares(struct shard *s, struct exact_sum *sum, struct error *err);
 /* One AdamW step on what this rank keeps; weight_decay of `adamw` goes where the unit's spec says.
  * Afterwards the parameters are those of the next step, for gather to bring. */

@@ -1,0 +1,92 @@
+/* Filling a shard and fetching from it: initial values, checkpoints. */
+#include "shard/internal.h"
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Uploads n values of one parameter that start at element `at` of the kept range. */
+static int put(struct shard *s, struct shard_unit *u, enum shard_kind kind, int64_t at, int64_t n, struct error *err)
+{
+    float *state = kind == SHARD_MASTER ? shard_master_run(s, u) : shard_state(s, u, kind);
+    size_t bytes = (size_t)n * sizeof(float);
+    if (kind != SHARD_MASTER || s->options.compute == DTYPE_F32 || !s->options.inference) {
+        dtype_convert(DTYPE_F32, s->staging, DTYPE_F32, s->values, n);
+        if (backend_upload(s->backend, 0, state + at, s->staging, bytes, err) != 0 ||
+            backend_sync(s->backend, 0, err) != 0)
+            return -1;
+    }
+    if (kind != SHARD_MASTER || s->options.compute == DTYPE_F32)
+        return 0;
+    dtype_convert(s->options.compute, s->staging, DTYPE_F32, s->values, n);
+    char *compute = (char *)shard_compute_run(s, u) + dtype_bytes(s->options.compute, at);
+    return backend_upload(s->backend, 0, compute, s->staging, (size_t)dtype_bytes(s->options.compute, n), err) != 0
+               ? -1
+               : backend_sync(s->backend, 0, err);
+}
+
+int shard_fill(struct shard *s, enum shard_kind kind,
+               int (*fill)(void *context, int unit, int param, int64_t first, int64_t n, float *out, struct error *err),
+               void *context, struct error *err)
+{
+    for (int i = 0; i < s->unit_count; i++) {
+        struct shard_unit *u = &s->units[i];
+        for (int k = 0; k < u->layout.param_count; k++) {
+            int64_t start = u->layout.offset[k];
+            int64_t first = start > u->first ? start : u->first, end = least(u->layout.offset[k + 1], u->end);
+            for (int64_t e = first; e < end; e += SHARD_STAGING) {
+                int64_t n = least(end - e, SHARD_STAGING);
+                if (fill(context, i, k, e - start, n, s->values, err) != 0 ||
+                    put(s, u, kind, e - u->first, n, err) != 0)
+                    return -1;
+            }
+        }
+        if (kind != SHARD_MASTER)
+            continue;
+        u->ready = false;
+        if (s->share && !u->gathering && shard_gather_begin(s, i, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Brings n elements from `at` of the owner's kept range into s->values of rank 0. */
+static int fetch_piece(struct shard *s, struct shard_unit *u, enum shard_kind kind, int owner, int64_t at, int64_t n,
+                       struct error *err)
+{
+    size_t bytes = (size_t)n * sizeof(float);
+    int rank = comm_rank(s->comm);
+    if (rank != 0 && rank != owner)
+        return 0;
+    if (rank == owner) {
+        const float *state = kind == SHARD_MASTER ? shard_master_run(s, u) : shard_state(s, u, kind);
+        if (backend_download(s->backend, 0, s->staging, state + at, bytes, err) != 0 ||
+            backend_sync(s->backend, 0, err) != 0)
+            return -1;
+        dtype_convert(DTYPE_F32, s->values, DTYPE_F32, s->staging, n);
+    }
+    return owner == 0 ? 0 : comm_move(s->comm, owner, 0, s->values, s->values, bytes, err);
+}
+
+int shard_fetch(struct shard *s, enum shard_kind kind, int unit, int param,
+                int (*sink)(void *context, const float *values, int64_t n, struct error *err), void *context,
+                struct error *err)
+{
+    struct shard_unit *u = &s->units[unit];
+    int ranks = comm_size(s->comm);
+    int64_t e = u->layout.offset[param], end = u->layout.offset[param + 1];
+    while (e < end) {
+        int owner = s->options.stage == 0 ? 0 : (int)(e / flat_layout_run(&u->layout, ranks));
+        int64_t first = 0, last = u->layout.elements;
+        if (s->options.stage != 0)
+            flat_layout_range(&u->layout, ranks, owner, &first, &last);
+        int64_t n = least(least(end, last) - e, SHARD_STAGING);
+        if (fetch_piece(s, u, kind, owner, e - first, n, err) != 0)
+            return -1;
+        if (comm_rank(s->comm) == 0 && sink(context, s->values, n, err) != 0)
+            return -1;
+        e += n;
+    }
+    return 0;
+}

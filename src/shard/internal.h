@@ -1,0 +1,72 @@
+/* What the files of this room share. */
+#ifndef TERCET_SHARD_INTERNAL_H
+#define TERCET_SHARD_INTERNAL_H
+
+#include "shard/shard.h"
+
+/* Memory of one buffer: allocated by the backend, or a window that the backend adopted. */
+struct shard_buffer {
+    void *memory;
+    int64_t bytes;
+    struct comm_window window; /* where it came from, when not from the backend */
+};
+
+/* One exchange object and who uses it at present. */
+struct shard_sender {
+    struct comm_exchange exchange;
+    bool made;
+    bool lent; /* begun: the others may be reading `send` */
+};
+
+struct shard_unit {
+    struct flat_layout layout;
+    bool *decay;
+    bool referred;
+    int64_t first, end; /* the elements that this rank keeps states of: its run; all at stage 0 */
+    int64_t own_first, own_end; /* the elements that this rank owns, adds up, and sums squares of */
+
+    struct shard_buffer full;  /* compute type, all elements; none where slots serve (stage 3, messages) */
+    struct shard_buffer piece; /* compute type, own run (stage 3, messages) */
+    struct shard_buffer master, moment[2], sums;
+    struct comm_gather gather, gather_sums;
+    bool gathering, ready; /* parameters under way; complete */
+    int slot;              /* of the gather slots, -1 none */
+    int sender;            /* of the senders */
+};
+
+enum { SHARD_SLOTS = 2 };
+
+struct shard {
+    struct comm *comm;
+    struct backend *backend;
+    struct shard_options options;
+    int unit_count;
+    struct shard_unit *units;
+    struct shard_buffer slot[SHARD_SLOTS]; /* gathered units of stage 3 with messages */
+    int slot_unit[SHARD_SLOTS];            /* -1: free */
+    struct shard_sender *senders;
+    int sender_count;
+    struct shard_buffer squares; /* f64 a block of the largest run */
+    double *host_squares;        /* MEMORY_HOST */
+    void *staging;               /* MEMORY_HOST, SHARD_STAGING floats */
+    float *values;               /* [SHARD_STAGING], plain */
+    int64_t *cuts;               /* [ranks+1], scratch */
+    struct shard_memory held;
+    bool share; /* parameters are windows shared by the ranks */
+};
+
+enum { SHARD_STAGING = 1 << 16 };
+
+/* Elements of `kind` that this rank keeps start at `first` of the unit. */
+static inline void *shard_state(const struct shard *s, const struct shard_unit *u, enum shard_kind kind)
+{
+    (void)s;
+    return kind == SHARD_MASTER ? u->master.memory : u->moment[kind - SHARD_MOMENT1].memory;
+}
+
+/* The own run (all at stage 0) of the compute-type parameters. */
+void *shard_compute_run(const struct shard *s, const struct shard_unit *u);
+/* With fp32 compute the masters are the parameters. */
+float *shard_master_run(const struct shard *s, const struct shard_unit *u);
+
+#endif
