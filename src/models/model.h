@@ -29,8 +29,8 @@ struct model_param {
     int ndim;
     int64_t dim[2];
     enum model_init init;
-    bool decay;        /* weight decay applies: matrices, not norms, biases, embeddings */
-    int unit, index;   /* where it lives: this unit and this place, or (tied) another unit's parameter */
+    bool decay;      /* weight decay applies: matrices, not norms, biases, embeddings */
+    int unit, index; /* where it lives: this unit and this place, or (tied) another unit's parameter */
 };
 
 struct model_unit {
@@ -52,8 +52,8 @@ struct model_config {
     enum { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 } rope_type;
     double rope_factor, rope_low_freq, rope_high_freq;
     int64_t rope_original_positions;
-    int64_t bos, pad;      /* -1: none */
-    int64_t eos[16];       /* one or several */
+    int64_t bos, pad; /* -1: none */
+    int64_t eos[16];  /* one or several */
     int eos_count;
     json_t *source; /* the whole file, unknown keys included: written back as it was */
 };
@@ -68,13 +68,15 @@ struct model {
 /* From config.json's text as a JSON object (borrowed) whose place for messages is `where`. Every key that
  * is not understood is reported through log by name and kept. Impossible values, an unknown model_type or
  * rope_type are ERROR_INPUT. */
-int model_create(struct model **out, const json_t *config, const char *where, const struct log *log, struct error *err);
+int model_create(struct model **out, const json_t *config, const char *where, const struct log *log,
+                 struct error *err);
 /* From DIR/config.json or the path of a config.json. */
 int model_load_config(struct model **out, const char *path, const struct log *log, struct error *err);
 void model_free(struct model *m);
 
 /* The forward graph of a kind of unit; `type` is the compute type (fp32, bf16). */
-int model_graph(const struct model *m, int kind, enum model_mode mode, enum dtype type, struct graph **out, struct error *err);
+int model_graph(const struct model *m, int kind, enum model_mode mode, enum dtype type, struct graph **out,
+                struct error *err);
 
 int64_t model_parameter_count(const struct model *m); /* tied ones once */
 /* Elements of a parameter. */
@@ -88,6 +90,7 @@ double model_flops_per_token(const struct model *m, double context);
 json_t *model_config_json(const struct model *m, enum dtype type, int64_t bos, int64_t eos, int64_t pad);
 
 /* Weights of one parameter from a counter stream given by seed and name: elements first … first+n-1. */
-void model_init_values(const struct model *m, const struct model_param *p, uint64_t seed, int64_t first, int64_t n, float *out);
+void model_init_values(const struct model *m, const struct model_param *p, uint64_t seed, int64_t first,
+                       int64_t n, float *out);
 
 #endif
