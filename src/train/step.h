@@ -1,0 +1,30 @@
+/* One optimizer step: the micro-batches of a global batch in rounds, the ordered sums, the norm, the
+ * update. Collective.
+ *
+ * Rank r of n takes micro-batches r, r+n, r+2n … of the step; in the last round some ranks may have none.
+ * The loss is the sum over target tokens divided by those of the whole global batch. */
+#ifndef TERCET_TRAIN_STEP_H
+#define TERCET_TRAIN_STEP_H
+
+#include "optim/adamw.h"
+#include "train/engine.h"
+
+struct step_result {
+    double loss, grad_norm; /* the norm before clipping */
+    int64_t tokens, targets;
+    int stop_signal; /* a rank was asked to stop: the same value on all of them; 0: none */
+};
+
+/* Runs step `step` (from 0) of `plan` with learning rate lr. `scratch` has room for a micro-batch. A loss or
+ * norm that is not finite ends the step before the update: it is run once more, checked op by op, and the
+ * error names step, rank and the first op that made such a value. `want_stop` is this rank's own wish
+ * to stop after this step (a signal's number); the ranks' greatest comes back. */
+int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct adamw *adamw, double lr,
+             struct batch *scratch, int want_stop, struct step_result *out, struct error *err);
+
+/* Forward passes alone over rows 0 … rows-1 of epoch 0 of `plan`: the sum of losses and the number of
+ * target tokens, the same for all ranks and any number of them. */
+int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum, int64_t *targets,
+                  struct error *err);
+
+#endif
