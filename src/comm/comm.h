@@ -78,7 +78,8 @@ int comm_max_i64(struct comm *c, int64_t *values, int64_t n, struct error *err);
 int comm_all_gather(struct comm *c, const void *mine, size_t bytes, void *all, struct error *err);
 /* Rank `root` gets `bytes` bytes of rank `from` (both call; the others do not). `source` is read on rank
  * `from`, `target` written on rank `root`; where both are the same rank the two may be the same place. */
-int comm_move(struct comm *c, int from, int root, const void *source, void *target, size_t bytes, struct error *err);
+int comm_move(struct comm *c, int from, int root, const void *source, void *target, size_t bytes,
+              struct error *err);
 
 /* A window: memory that ranks can see where the transport allows it. Collective; bytes are the same on all
  * ranks. shared: one memory for all ranks (comm_shares_memory), else private. not shared: one a rank, and
@@ -115,7 +116,8 @@ struct comm_gather {
     int pending;    /* begun and not yet waited for */
     void *internal; /* private */
 };
-int comm_gather_create(struct comm *c, const int64_t *offset, bool shared, struct comm_gather *out, struct error *err);
+int comm_gather_create(struct comm *c, const int64_t *offset, bool shared, struct comm_gather *out,
+                       struct error *err);
 void comm_gather_free(struct comm_gather *g);
 int comm_gather_begin(struct comm_gather *g, const void *mine, void *full, struct error *err);
 int comm_gather_wait(struct comm_gather *g, struct error *err);
@@ -138,19 +140,21 @@ int comm_gather_wait(struct comm_gather *g, struct error *err);
  * begin with comm_exchange_layout (bytes <= the created capacity). */
 struct comm_exchange {
     struct comm *comm;
-    void *send;        /* capacity bytes, page-aligned; device memory once adopted by a backend */
+    void *send; /* capacity bytes, page-aligned; device memory once adopted by a backend */
     size_t capacity;
     void *const *peers; /* [size]: each rank's send buffer as seen from here (shared memory; for a
                            backend to adopt); NULL entries where it cannot be seen */
-    void *staging;     /* messages: (size-1) * staging_part bytes for received parts; else NULL */
+    void *staging;      /* messages: (size-1) * staging_part bytes for received parts; else NULL */
     size_t staging_bytes;
     void *internal; /* private */
 };
 /* Collective. capacity: the largest total bytes; part_capacity: the largest run of one rank. Freeing is
  * collective in order but waits for nobody. */
-int comm_exchange_create(struct comm *c, size_t capacity, size_t part_capacity, struct comm_exchange *out, struct error *err);
+int comm_exchange_create(struct comm *c, size_t capacity, size_t part_capacity, struct comm_exchange *out,
+                         struct error *err);
 void comm_exchange_free(struct comm_exchange *x);
-int comm_exchange_layout(struct comm_exchange *x, const int64_t *offset, struct error *err); /* bytes, [size+1], copied */
+int comm_exchange_layout(struct comm_exchange *x, const int64_t *offset,
+                         struct error *err); /* bytes, [size+1], copied */
 int comm_exchange_reuse(struct comm_exchange *x, struct error *err);
 int comm_exchange_begin(struct comm_exchange *x, int contributors, struct error *err);
 int comm_exchange_part(struct comm_exchange *x, int rank, const void **part, struct error *err);

@@ -90,8 +90,9 @@ static void report_signal(int rank, int number, struct error *err)
     const char *name = sigdescr_np(number);
     const char *remedy = "this is a bug in Tercet: please report it with the run file";
     if (number == SIGKILL)
-        remedy = "if nobody killed it, the machine ran out of memory: take a smaller micro_batch, fewer ranks or "
-                 "recompute: full";
+        remedy =
+            "if nobody killed it, the machine ran out of memory: take a smaller micro_batch, fewer ranks or "
+            "recompute: full";
     else if (number == SIGBUS)
         remedy = "the machine or its container may have run out of memory";
     else if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT ||
@@ -187,8 +188,9 @@ static int agreed_status(const struct launch *l, int ranks)
 {
     for (int r = 1; r < ranks; r++)
         if (l->status[r] != l->status[0]) {
-            error_set(l->err, ERROR_RUN, NULL, NULL, "ranks ended differently: rank 0 with status %d, rank %d with %d",
-                      l->status[0], r, l->status[r]);
+            error_set(l->err, ERROR_RUN, NULL, NULL,
+                      "ranks ended differently: rank 0 with status %d, rank %d with %d", l->status[0], r,
+                      l->status[r]);
             return ERROR_RUN;
         }
     return l->status[0];

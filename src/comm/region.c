@@ -94,8 +94,8 @@ static void relax(void)
 #endif
 }
 
-static int sleep_for(struct comm *c, struct region *g, int peer, struct word *w, enum word_condition condition,
-                     uint32_t target, struct error *err)
+static int sleep_for(struct comm *c, struct region *g, int peer, struct word *w,
+                     enum word_condition condition, uint32_t target, struct error *err)
 {
     static const struct timespec look = {.tv_nsec = REGION_LOOK_MS * 1000000L};
     for (;;) {

@@ -98,7 +98,8 @@ static int64_t greater(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int combine(struct comm *c, int64_t *values, int64_t n, int64_t (*op)(int64_t, int64_t), struct error *err)
+static int combine(struct comm *c, int64_t *values, int64_t n, int64_t (*op)(int64_t, int64_t),
+                   struct error *err)
 {
     const int64_t most = REGION_MAIL_BYTES / (int64_t)sizeof *values;
     for (int64_t done = 0; done < n;) {
@@ -211,7 +212,8 @@ static int agree(struct comm *c, int problem, size_t bytes, struct error *err)
     for (int r = 0; r < c->size; r++)
         if (worst[r] != 0) {
             char text[32];
-            return error_set(err, ERROR_RUN, NULL, "take fewer ranks, a smaller micro_batch or a smaller model",
+            return error_set(err, ERROR_RUN, NULL,
+                             "take fewer ranks, a smaller micro_batch or a smaller model",
                              "cannot reserve %s of memory that ranks share: %s",
                              format_bytes((int64_t)bytes, text), strerrordesc_np((int)worst[r]));
         }
@@ -390,8 +392,8 @@ static int shm_exchange_reuse(struct comm_exchange *x, struct exchange_state *s,
     struct shm_exchange *own = s->transport;
     struct exchange_words *words = own->words.memory;
     for (int r = 0; r < c->size; r++)
-        if (r != c->rank && region_wait(c, shm_of(c)->region, r, &words[r].taken, WORD_REACHES,
-                                        own->contributed, err) != 0)
+        if (r != c->rank &&
+            region_wait(c, shm_of(c)->region, r, &words[r].taken, WORD_REACHES, own->contributed, err) != 0)
             return -1;
     return 0;
 }
@@ -415,8 +417,8 @@ static int shm_exchange_part(struct comm_exchange *x, struct exchange_state *s, 
     struct comm *c = x->comm;
     struct shm_exchange *own = s->transport;
     struct exchange_words *words = own->words.memory;
-    if (rank != c->rank && region_wait(c, shm_of(c)->region, rank, &words[rank].written, WORD_REACHES,
-                                       own->round, err) != 0)
+    if (rank != c->rank &&
+        region_wait(c, shm_of(c)->region, rank, &words[rank].written, WORD_REACHES, own->round, err) != 0)
         return -1;
     *part = (const char *)s->send.part[rank] + s->offset[c->rank];
     return 0;
