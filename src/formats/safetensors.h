@@ -110,6 +110,9 @@ struct safetensors_set {
  * where a shard is missing or named by more than a plain file name, where a tensor is in the index but
  * not in its shard, in a shard but not in the index, or in two shards. On failure *out is zeroed. */
 int safetensors_set_open(struct safetensors_set *out, const char *directory, struct error *err);
+/* The same for STEM.safetensors or STEM.safetensors.index.json (safetensors_set_open's is "model"). */
+int safetensors_set_open_named(struct safetensors_set *out, const char *directory, const char *stem,
+                               struct error *err);
 void safetensors_set_close(struct safetensors_set *set);
 /* The tensor of this name, or NULL. */
 const struct safetensors_tensor *safetensors_set_find(const struct safetensors_set *set, const char *name);

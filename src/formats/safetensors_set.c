@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SINGLE_NAME "model.safetensors"
-#define INDEX_NAME "model.safetensors.index.json"
+static const char single_suffix[] = ".safetensors", index_suffix[] = ".safetensors.index.json";
 
 /* More shards than any model has; an index that asks for more is wrong. */
 enum { SHARD_LIMIT = 10000 };
@@ -88,7 +87,7 @@ static int open_file(struct safetensors_set *set, const char *name, struct error
     int status = 0;
     if (set->indexed && !file_exists(path))
         status = error_set(err, ERROR_INPUT, path, "fetch the model again",
-                           "this file is missing, and " INDEX_NAME " lists tensors in it");
+                           "this file is missing, and the index lists tensors in it");
     else
         status = safetensors_open(&set->files[set->file_count], path, err);
     free(path);
@@ -155,7 +154,7 @@ static int compare_with_index(const struct safetensors_set *set, const struct js
     for (int64_t i = 0; i < set->count; i++)
         if (json_object_get(map, set->tensors[i]->name) == NULL)
             return error_set(err, ERROR_INPUT, set->tensors[i]->path, "fetch the model again",
-                             "tensor \"%s\" is not listed in " INDEX_NAME, set->tensors[i]->name);
+                             "tensor \"%s\" is not listed in the index", set->tensors[i]->name);
     return 0;
 }
 
@@ -182,9 +181,8 @@ static int open_indexed(struct safetensors_set *set, const char *index_path, str
     return status;
 }
 
-static int open_single(struct safetensors_set *set, struct error *err)
+static int open_single(struct safetensors_set *set, const char *name, struct error *err)
 {
-    const char *name = SINGLE_NAME;
     return open_shards(set, &name, 1, err) != 0 || gather_tensors(set, err) != 0 ? -1 : 0;
 }
 
@@ -193,9 +191,9 @@ static int open_either(struct safetensors_set *set, const char *single, const ch
     bool has_single = file_exists(single), has_index = file_exists(index);
     if (has_single && has_index)
         return error_set(err, ERROR_INPUT, set->directory, "remove the one that is not meant",
-                         "it holds both " SINGLE_NAME " and " INDEX_NAME);
+                         "it holds both %s and %s", base_name(single), base_name(index));
     if (has_single)
-        return open_single(set, err);
+        return open_single(set, base_name(single), err);
     if (has_index)
         return open_indexed(set, index, err);
     if (!file_is_directory(set->directory))
@@ -204,16 +202,22 @@ static int open_either(struct safetensors_set *set, const char *single, const ch
                          "there is no such directory");
     return error_set(err, ERROR_INPUT, set->directory,
                      "give a model directory whose weights are stored as safetensors",
-                     "it holds neither " SINGLE_NAME " nor " INDEX_NAME);
+                     "it holds neither %s nor %s", base_name(single), base_name(index));
 }
 
 int safetensors_set_open(struct safetensors_set *out, const char *directory, struct error *err)
 {
+    return safetensors_set_open_named(out, directory, "model", err);
+}
+
+int safetensors_set_open_named(struct safetensors_set *out, const char *directory, const char *stem,
+                               struct error *err)
+{
     *out = (struct safetensors_set){.directory = strdup(directory)};
-    char *single = file_join(directory, SINGLE_NAME);
-    char *index = file_join(directory, INDEX_NAME);
+    char *single = NULL, *index = NULL;
     int status = -1;
-    if (out->directory == NULL || single == NULL || index == NULL)
+    if (out->directory == NULL || asprintf(&single, "%s/%s%s", directory, stem, single_suffix) < 0 ||
+        asprintf(&index, "%s/%s%s", directory, stem, index_suffix) < 0)
         error_memory(err, strlen(directory), "a file name");
     else
         status = open_either(out, single, index, err);
