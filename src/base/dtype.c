@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 static const struct dtype_info dtype_table[DTYPE_COUNT] = {
     [DTYPE_F32] = {"fp32", "F32", 32, 1, 1},  [DTYPE_BF16] = {"bf16", "BF16", 16, 1, 1},
@@ -139,8 +140,9 @@ static void load_floats(enum dtype from, const uint8_t *src, int64_t n, int odd,
     case DTYPE_I64:
     case DTYPE_U8:
     case DTYPE_COUNT:
-        break; /* refused by dtype_convert */
+        break;
     }
+    abort(); /* dtype_convert has refused it */
 }
 
 static void store_floats(enum dtype to, uint8_t *dst, int64_t n, const float *in)
@@ -173,8 +175,9 @@ static void store_floats(enum dtype to, uint8_t *dst, int64_t n, const float *in
     case DTYPE_I64:
     case DTYPE_U8:
     case DTYPE_COUNT:
-        break; /* refused by dtype_convert */
+        break;
     }
+    abort(); /* dtype_convert has refused it */
 }
 
 void dtype_convert(enum dtype to, void *dst, enum dtype from, const void *src, int64_t n)

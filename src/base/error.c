@@ -35,11 +35,11 @@ static void copy_cut(char *out, size_t size, const char *text)
         trim_broken_utf8(out);
 }
 
-int error_set(struct error *err, enum error_kind kind, const char *where, const char *remedy,
-              const char *what_format, ...)
+void error_fill(struct error *err, enum error_kind kind, const char *where, const char *remedy,
+                const char *what_format, ...)
 {
     if (!err)
-        return -1;
+        return;
     /* Filled aside: the arguments may point into *err when one error wraps another. */
     struct error fresh;
     memset(&fresh, 0, sizeof fresh);
@@ -55,7 +55,6 @@ int error_set(struct error *err, enum error_kind kind, const char *where, const 
     else if ((size_t)n >= sizeof fresh.what)
         trim_broken_utf8(fresh.what);
     *err = fresh;
-    return -1;
 }
 
 static const char *errno_remedy(int errnum)
@@ -83,17 +82,11 @@ static const char *errno_remedy(int errnum)
     }
 }
 
-int error_errno(struct error *err, int errnum, const char *where, const char *doing)
+void error_fill_errno(struct error *err, int errnum, const char *where, const char *doing)
 {
     char buffer[256];
     const char *text = strerror_r(errnum, buffer, sizeof buffer);
-    return error_set(err, ERROR_RUN, where, errno_remedy(errnum), "cannot %s: %s", doing, text);
-}
-
-int error_memory(struct error *err, size_t bytes, const char *what)
-{
-    return error_set(err, ERROR_RUN, NULL, errno_remedy(ENOMEM), "cannot allocate %zu bytes for %s", bytes,
-                     what);
+    error_fill(err, ERROR_RUN, where, errno_remedy(errnum), "cannot %s: %s", doing, text);
 }
 
 void error_format(const struct error *err, char *out, size_t size)

@@ -28,17 +28,38 @@ struct error {
     char remedy[512]; /* what to do about it, a sentence without the final stop; may be empty */
 };
 
-/* Fills *err (cut, never overrun) and returns -1. `where` and `remedy` may be NULL; `what_format` is
- * a printf format and stands last so that its arguments follow. */
-int error_set(struct error *err, enum error_kind kind, const char *where, const char *remedy,
-              const char *what_format, ...) __attribute__((format(printf, 5, 6)));
+/* int error_set(struct error *err, enum error_kind kind, const char *where, const char *remedy,
+ *               const char *what_format, ...);
+ * Fills *err (cut, never overrun) and returns -1. `where` and `remedy` may be NULL; `what_format` is
+ * a printf format and stands last so that its arguments follow. They may point into *err.
+ *
+ * A macro around the function below, so that compilers and static analysers see that -1 is returned, and
+ * do not follow paths where an error was reported and yet nothing failed. */
+#define error_set(...) (error_fill(__VA_ARGS__), error_returned())
+
+void error_fill(struct error *err, enum error_kind kind, const char *where, const char *remedy,
+                const char *what_format, ...) __attribute__((format(printf, 5, 6)));
+void error_fill_errno(struct error *err, int errnum, const char *where, const char *doing);
+
+static inline int error_returned(void)
+{
+    return -1;
+}
 
 /* As error_set with ERROR_RUN and the text of `errnum` (an errno value): "cannot <doing>: <text>".
- * Adds the usual remedy for ENOSPC, EACCES, ENOENT, ENOMEM, EMFILE. Returns -1. */
-int error_errno(struct error *err, int errnum, const char *where, const char *doing);
+ * Adds the usual remedy for ENOSPC, EACCES, ENOENT, ENOMEM, EMFILE and some others. Returns -1. */
+static inline int error_errno(struct error *err, int errnum, const char *where, const char *doing)
+{
+    error_fill_errno(err, errnum, where, doing);
+    return -1;
+}
 
 /* "cannot allocate <bytes> bytes for <what>", ERROR_RUN. Returns -1. */
-int error_memory(struct error *err, size_t bytes, const char *what);
+static inline int error_memory(struct error *err, size_t bytes, const char *what)
+{
+    return error_set(err, ERROR_RUN, NULL, "free some memory, or ask for less",
+                     "cannot allocate %zu bytes for %s", bytes, what);
+}
 
 /* Writes "where: what; remedy" (empty parts left out) to out[size], always terminated. */
 void error_format(const struct error *err, char *out, size_t size);

@@ -17,7 +17,8 @@ struct pool;
  * `first_cpu` (modulo their number); without it the system places them. `on_start`, when not NULL,
  * is called once in each thread (the caller's included, from pool_create): a library's per-thread
  * settings go there. Allocates; nothing is allocated later. */
-int pool_create(struct pool **out, int threads, bool pin, int first_cpu, void (*on_start)(void), struct error *err);
+int pool_create(struct pool **out, int threads, bool pin, int first_cpu, void (*on_start)(void),
+                struct error *err);
 void pool_free(struct pool *pool); /* NULL is allowed */
 int pool_threads(const struct pool *pool);
 

@@ -113,7 +113,8 @@ static void narrowing_rounds_to_nearest_even(void **state)
         uint64_t r = rng_bits(3, 1, i);
         uint32_t bits = (uint32_t)r;
         if (i % 3 == 0) /* around fp16's range, and near ties */
-            bits = (bits & 0x80000fffu) | (uint32_t)(100 + (r >> 32) % 45) << 23 | (uint32_t)((r >> 40) & 0x3ff) << 13;
+            bits = (bits & 0x80000fffu) | (uint32_t)(100 + (r >> 32) % 45) << 23 |
+                   (uint32_t)((r >> 40) & 0x3ff) << 13;
         if (i % 5 == 0)
             bits &= 0xffff8000u; /* ties of bf16 */
         if (i % 7 == 0)

@@ -130,7 +130,7 @@ static void normal_agrees_with_the_formula(void **state)
     assert_true(fabs(sum / N) < 0.01);
     assert_true(fabs(squares / N - 1.0) < 0.015);
     assert_true(fabs(fourth / N - 3.0) < 0.12);
-    assert_true(fabs(neighbours / (N / 2)) < 0.015);
+    assert_true(fabs(2.0 * neighbours / N) < 0.015);
 }
 
 /* Bits that must never change: they are the initial weights of every recorded run. The values were
