@@ -258,7 +258,7 @@ static int apply_tag(struct builder *b, struct yaml_node *node, const char *tag,
         if (type != known[i].type && !(type == YAML_TYPE_INT && known[i].type == YAML_TYPE_FLOAT))
             return mistake(b, mark, NULL, "\"%s\" does not fit its tag !!%s", node->text,
                            tag + strlen(TAG_PREFIX));
-        node->type = type;
+        node->type = known[i].type;
         return 0;
     }
     return mistake(b, mark, "remove it", "the tag %s is not supported", tag);
