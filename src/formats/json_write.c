@@ -38,8 +38,7 @@ char *format_double(double value, char out[32])
         return non_finite(value, out);
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(out, 32, "%.*g", digits, value);
-        double back = strtod(out, NULL);
-        if (memcmp(&back, &value, sizeof value) == 0)
+        if (strtod(out, NULL) == value)
             break;
     }
     return finish_number(out);
@@ -51,8 +50,7 @@ char *format_float(float value, char out[32])
         return non_finite((double)value, out);
     for (int digits = 6; digits <= 9; digits++) {
         snprintf(out, 32, "%.*g", digits, (double)value);
-        float back = strtof(out, NULL);
-        if (memcmp(&back, &value, sizeof value) == 0)
+        if (strtof(out, NULL) == value)
             break;
     }
     return finish_number(out);

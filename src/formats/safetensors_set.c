@@ -98,9 +98,9 @@ static int open_file(struct safetensors_set *set, const char *name, struct error
 
 static int open_shards(struct safetensors_set *set, const char **names, size_t count, struct error *err)
 {
-    set->files = calloc(count, sizeof *set->files);
+    set->files = calloc(count + 1, sizeof *set->files);
     if (set->files == NULL)
-        return error_memory(err, count * sizeof *set->files, "shards");
+        return error_memory(err, (count + 1) * sizeof *set->files, "shards");
     for (size_t i = 0; i < count; i++)
         if (open_file(set, names[i], err) != 0)
             return -1;

@@ -184,7 +184,7 @@ int yaml_int(const struct yaml_node *node, int64_t *out, struct error *err)
         return int_digits(node, out, err);
     if (!is_scalar(node, YAML_TYPE_FLOAT))
         return mistyped(node, err, NULL, "a whole number");
-    double value;
+    double value = 0;
     if (yaml_double(node, &value, err) != 0)
         return -1;
     if (value != trunc(value))
@@ -203,7 +203,7 @@ int yaml_double(const struct yaml_node *node, double *out, struct error *err)
     if (!is_scalar(node, YAML_TYPE_INT) && !is_scalar(node, YAML_TYPE_FLOAT))
         return mistyped(node, err, NULL, "a number");
     if (is_radix_int(node->text)) {
-        int64_t value;
+        int64_t value = 0;
         if (int_digits(node, &value, err) != 0)
             return -1;
         *out = (double)value;
