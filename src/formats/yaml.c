@@ -175,10 +175,13 @@ static int declare_anchor(struct builder *b, const yaml_char_t *name, struct yam
         b->anchors = larger;
         b->anchor_capacity = capacity;
     }
-    char *copy = strdup((const char *)name);
-    if (copy == NULL)
+    struct anchor *anchor = &b->anchors[b->anchor_count];
+    anchor->name = strdup((const char *)name);
+    anchor->node = node;
+    anchor->open = true;
+    if (anchor->name == NULL)
         return no_memory(b);
-    b->anchors[b->anchor_count++] = (struct anchor){copy, node, true};
+    b->anchor_count++;
     return 0;
 }
 
