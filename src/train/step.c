@@ -11,6 +11,7 @@ struct rounds {
     struct batch *scratch;
     bool backward;
     float loss_scale;
+    bool *stopped; /* may end on a signal: set then; NULL: never */
 };
 
 static int run_rounds(struct engine *e, const struct rounds *r, struct exact_sum *loss, struct error *err)
@@ -33,6 +34,14 @@ static int run_rounds(struct engine *e, const struct rounds *r, struct exact_sum
         }
         if (engine_micro_batch(e, batch, &pass, err) != 0)
             return -1;
+        if (r->stopped) {
+            int64_t stop = comm_stop_signal(e->comm) != 0;
+            if (comm_max_i64(e->comm, &stop, 1, err) != 0)
+                return -1;
+            *r->stopped = stop != 0;
+            if (stop)
+                return 0;
+        }
     }
     return 0;
 }
@@ -86,25 +95,21 @@ static int find_culprit(struct engine *e, const struct rounds *r, int64_t step, 
 }
 
 int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct adamw *adamw, double lr,
-             struct batch *scratch, int want_stop, struct step_result *out, struct error *err)
+             struct batch *scratch, struct step_result *out, struct error *err)
 {
     struct row_range range;
     struct row_counts counts;
     row_plan_locate(plan, step, &range);
     row_plan_count(plan, range.epoch, range.row, range.rows, &counts);
     struct rounds rounds = {plan, range.epoch, range.row, range.rows, scratch, true,
-                            counts.targets > 0 ? (float)(1.0 / (double)counts.targets) : 0.0f};
+                            counts.targets > 0 ? (float)(1.0 / (double)counts.targets) : 0.0f, NULL};
     struct totals totals;
     exact_sum_clear(&totals.loss);
     if (run_rounds(e, &rounds, &totals.loss, err) != 0 || shard_sum_squares(e->shard, &totals.squares, err) != 0 ||
         add_up(e, &totals, err) != 0)
         return -1;
-    int64_t stop = want_stop;
-    if (comm_max_i64(e->comm, &stop, 1, err) != 0)
-        return -1;
     out->tokens = counts.tokens;
     out->targets = counts.targets;
-    out->stop_signal = (int)stop;
     out->loss = counts.targets > 0 ? exact_sum_value(&totals.loss) / (double)counts.targets : 0;
     out->grad_norm = sqrt(exact_sum_value(&totals.squares));
     if (!isfinite(out->loss) || !isfinite(out->grad_norm))
@@ -115,13 +120,13 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
 }
 
 int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum, int64_t *targets,
-                  struct error *err)
+                  bool *stopped, struct error *err)
 {
     struct totals totals;
     struct row_counts counts;
     memset(&totals, 0, sizeof totals);
     row_plan_count(plan, 0, 0, plan->rows_per_epoch, &counts);
-    struct rounds rounds = {plan, 0, 0, plan->rows_per_epoch, scratch, false, 0.0f};
+    struct rounds rounds = {plan, 0, 0, plan->rows_per_epoch, scratch, false, 0.0f, stopped};
     if (run_rounds(e, &rounds, &totals.loss, err) != 0 || add_up(e, &totals, err) != 0)
         return -1;
     *loss_sum = exact_sum_value(&totals.loss);

@@ -12,19 +12,18 @@
 struct step_result {
     double loss, grad_norm; /* the norm before clipping */
     int64_t tokens, targets;
-    int stop_signal; /* a rank was asked to stop: the same value on all of them; 0: none */
 };
 
 /* Runs step `step` (from 0) of `plan` with learning rate lr. `scratch` has room for a micro-batch. A loss or
  * norm that is not finite ends the step before the update: it is run once more, checked op by op, and the
- * error names step, rank and the first op that made such a value. `want_stop` is this rank's own wish
- * to stop after this step (a signal's number); the ranks' greatest comes back. */
+ * error names step, rank and the first op that made such a value. */
 int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct adamw *adamw, double lr,
-             struct batch *scratch, int want_stop, struct step_result *out, struct error *err);
+             struct batch *scratch, struct step_result *out, struct error *err);
 
 /* Forward passes alone over rows 0 … rows-1 of epoch 0 of `plan`: the sum of losses and the number of
- * target tokens, the same for all ranks and any number of them. */
+ * target tokens, the same for all ranks and any number of them. A rank that is asked to stop by a signal ends it after
+ * the round: *stopped is set, on all ranks, and the sums are worth nothing. */
 int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum, int64_t *targets,
-                  struct error *err);
+                  bool *stopped, struct error *err);
 
 #endif

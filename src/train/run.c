@@ -1,0 +1,334 @@
+/* A run from its plan to its last checkpoint. */
+#include "train/run_internal.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_root(const struct train_run *run)
+{
+    return comm_rank(run->comm) == 0;
+}
+
+/* MemAvailable of /proc/meminfo; -1 when it cannot be told. */
+static int64_t memory_available(void)
+{
+    char *text, *at;
+    size_t n;
+    long long kb = -1;
+    if (file_read("/proc/meminfo", 1 << 20, &text, &n, NULL) != 0)
+        return -1;
+    at = strstr(text, "MemAvailable:");
+    if (at)
+        sscanf(at, "MemAvailable: %lld", &kb);
+    free(text);
+    return kb < 0 ? -1 : kb * 1024;
+}
+
+static int make_backend(struct train_run *run, struct error *err)
+{
+    struct backend_options options = run->options->backend;
+    int local = comm_local_size(run->comm);
+    if (options.threads == 0)
+        options.threads = pool_cpus() / local > 0 ? pool_cpus() / local : 1;
+    options.first_cpu = comm_local_rank(run->comm) * options.threads;
+    options.pin = local * options.threads <= pool_cpus();
+    run->plan.threads = options.threads;
+    if (backend_create(&run->backend, &options, err) != 0 || backend_probe(run->backend, &run->probe, err) != 0)
+        return -1;
+    int n = comm_size(run->comm);
+    uint64_t *all = malloc((size_t)n * sizeof *all);
+    if (!all)
+        return error_memory(err, (size_t)n * sizeof *all, "a comparison of ranks");
+    int status = comm_all_gather(run->comm, &run->probe, sizeof run->probe, all, err);
+    for (int r = 1; status == 0 && r < n && is_root(run); r++)
+        if (all[r] != all[0])
+            log_warning(run->log,
+                        "rank %d computes a probe with other bits than rank 0 (another CPU or library): results "
+                        "will depend on the number of ranks",
+                        r);
+    free(all);
+    return status;
+}
+
+static int fill_plan(struct train_run *run, struct error *err)
+{
+    struct train_plan *p = &run->plan;
+    const struct train_options *o = run->options;
+    bool shares = comm_shares_memory(run->comm);
+    if (engine_plan(run->model, run->backend, &run->engine_options, comm_size(run->comm), shares, &p->memory, err) != 0)
+        return -1;
+    p->model = run->model;
+    p->rows = &run->data.rows;
+    p->data = &run->data.cache;
+    p->eval_rows = run->eval.open ? &run->eval.rows : NULL;
+    p->eval_data = run->eval.open ? &run->eval.cache : NULL;
+    p->parameters = model_parameter_count(run->model);
+    p->micro_batches = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
+    p->first_step = run->state.step;
+    p->ranks = comm_size(run->comm);
+    p->transport = comm_name(run->comm);
+    p->backend = run->options->backend.name;
+    p->resume_from = run->resume_from;
+    p->memory_available = memory_available();
+    p->memory_needed = p->memory.private_total * comm_local_size(run->comm) + p->memory.shared_total;
+    return 0;
+}
+
+static int prepare(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    struct safetensors_set weights = {0};
+    if (run_setup_model(run, err) != 0)
+        return -1;
+    /* Weights that do not fit are found now, not after an hour of tokenizing. */
+    if (o->model_from && weights_open(&weights, run->model, o->model_from, is_root(run) ? run->log : NULL, err) != 0)
+        return -1;
+    safetensors_set_close(&weights);
+    for (int u = 0; o->decay_all && u < run->model->unit_count; u++)
+        for (int k = 0; k < run->model->units[u].param_count; k++)
+            run->model->units[u].params[k].decay = true;
+    if (run_setup_data(run, err) != 0 || run_check_output(run, err) != 0 || make_backend(run, err) != 0)
+        return -1;
+    run->schedule = o->schedule;
+    run->schedule.total = run->plan.total_steps;
+    run->adamw = o->adamw;
+    if (run->schedule.warmup > run->schedule.total)
+        return error_set(err, ERROR_INPUT, "schedule.warmup_steps", "warm up for fewer steps",
+                         "%lld warm-up steps are more than the run's %lld", (long long)run->schedule.warmup,
+                         (long long)run->schedule.total);
+    if (run->resume_from && run->state.probe != run->probe && is_root(run))
+        log_warning(run->log, "this machine computes a probe with other bits than the one that wrote %s: the run "
+                              "goes on, but not with the same bits",
+                    run->resume_from);
+    return fill_plan(run, err);
+}
+
+int train_prepare(struct train_run **out, struct comm *comm, const struct train_options *options, const struct log *log,
+                  struct error *err)
+{
+    *out = NULL;
+    struct train_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return error_memory(err, sizeof *run, "a run");
+    run->options = options;
+    run->comm = comm;
+    run->log = log;
+    run->lock = -1;
+    run->metrics.fd = -1;
+    run->bos = run->eos = run->pad = -1;
+    run->engine_options = options->engine;
+    if (prepare(run, err) != 0) {
+        train_free(run);
+        return -1;
+    }
+    *out = run;
+    return 0;
+}
+
+const struct train_plan *train_plan(const struct train_run *run)
+{
+    return &run->plan;
+}
+
+void train_observe(struct train_run *run, void (*on_step)(void *context, struct engine *e, int64_t step), void *context)
+{
+    run->on_step = on_step;
+    run->on_step_context = context;
+}
+
+void train_free(struct train_run *run)
+{
+    if (!run)
+        return;
+    struct train_data *data[] = {&run->data, &run->eval};
+    metrics_close(&run->metrics, NULL);
+    batch_free(&run->scratch);
+    engine_free(run->engine);
+    backend_destroy(run->backend);
+    for (int i = 0; i < 2; i++) {
+        row_plan_free(&data[i]->rows);
+        token_cache_close(&data[i]->cache);
+        free(data[i]->path);
+    }
+    tokenizer_free(run->tokenizer);
+    model_free(run->model);
+    free(run->resume_from);
+    if (run->lock >= 0)
+        close(run->lock);
+    free(run);
+}
+
+/* Weights: from a checkpoint, from a model directory, or random. */
+static int load_weights(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    if (run->resume_from)
+        return checkpoint_load(run->engine, run->resume_from, is_root(run) ? run->log : NULL, err);
+    if (!o->model_from)
+        return engine_init_weights(run->engine, o->seed, err);
+    struct safetensors_set set;
+    if (weights_open(&set, run->model, o->model_from, NULL, err) != 0)
+        return -1;
+    int status = weights_load(run->engine, SHARD_MASTER, &set, err);
+    safetensors_set_close(&set);
+    return status;
+}
+
+static int start(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    run->checkpoint = (struct checkpoint_options){.output = o->output,
+                                                  .tokenizer = run->tokenizer_path,
+                                                  .run_yaml = o->run_yaml,
+                                                  .type = o->checkpoint_type,
+                                                  .keep = o->keep,
+                                                  .bos = run->bos,
+                                                  .eos = run->eos,
+                                                  .pad = run->pad};
+    if (run_open_output(run, err) != 0 ||
+        engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
+        batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 || load_weights(run, err) != 0)
+        return -1;
+    run->state.data_hash = run->data.cache.content_hash;
+    run->state.probe = run->probe;
+    return 0;
+}
+
+static int save(struct train_run *run, struct train_report *report, struct error *err)
+{
+    char *path;
+    if (checkpoint_save(run->engine, &run->checkpoint, &run->state, &path, err) != 0)
+        return -1;
+    if (path)
+        snprintf(report->checkpoint, sizeof report->checkpoint, "%s", path);
+    free(path);
+    return 0;
+}
+
+static int evaluate(struct train_run *run, int64_t step, struct error *err)
+{
+    double loss, start_time = clock_seconds();
+    int64_t targets;
+    bool stopped = false;
+    if (step_evaluate(run->engine, &run->eval.rows, &run->scratch, &loss, &targets, &stopped, err) != 0)
+        return -1;
+    if (!is_root(run) || stopped)
+        return 0;
+    return metrics_eval(&run->metrics, step, loss / (double)targets, targets, clock_seconds() - start_time, run->log, err);
+}
+
+/* Why to stop after this step: a signal's number, STOP_FILE, or 0; the same on all ranks. */
+enum { STOP_FILE = 1, SAVE_DUE = 2, SIGNAL_BASE = 16 };
+
+static int agree(struct train_run *run, double last_save, int64_t out[2], struct error *err)
+{
+    int signal = comm_stop_signal(run->comm);
+    out[0] = signal ? SIGNAL_BASE + signal : 0;
+    out[1] = 0;
+    if (is_root(run)) {
+        char path[4200];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/stop", run->options->output);
+        if (!signal && stat(path, &st) == 0)
+            out[0] = STOP_FILE;
+        double minutes = run->options->checkpoint_minutes;
+        out[1] = minutes > 0 && clock_seconds() - last_save >= 60 * minutes ? SAVE_DUE : 0;
+    }
+    return comm_max_i64(run->comm, out, 2, err);
+}
+
+static int one_step(struct train_run *run, int64_t step, double started, struct train_report *report, struct error *err)
+{
+    struct step_result r;
+    double begin = clock_seconds(), lr = schedule_lr(&run->schedule, step);
+    if (step_run(run->engine, &run->data.rows, step, &run->adamw, lr, &run->scratch, &r, err) != 0)
+        return -1;
+    double now = clock_seconds();
+    int64_t done = step + 1 - report->first_step;
+    run->state.step = step + 1;
+    run->state.tokens_seen += r.tokens;
+    if (step == report->first_step)
+        report->first_loss = r.loss;
+    report->last_loss = r.loss;
+    report->last_step = step + 1;
+    if (run->on_step)
+        run->on_step(run->on_step_context, run->engine, step + 1);
+    if (!is_root(run))
+        return 0;
+    struct metrics_step m = {.step = step + 1,
+                             .total = run->plan.total_steps,
+                             .tokens = r.tokens,
+                             .tokens_seen = run->state.tokens_seen,
+                             .loss = r.loss,
+                             .lr = lr,
+                             .grad_norm = r.grad_norm,
+                             .seconds = now - begin,
+                             .seconds_left = (now - started) / (double)done *
+                                             (double)(run->plan.total_steps - step - 1)};
+    return metrics_step(&run->metrics, &m, run->log, err);
+}
+
+static bool due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static int loop(struct train_run *run, struct train_report *report, struct error *err)
+{
+    const struct train_options *o = run->options;
+    double started = clock_seconds(), last_save = started;
+    int64_t total = run->plan.total_steps;
+    if (run->eval.open && o->eval_at_start && report->first_step == 0 && evaluate(run, 0, err) != 0)
+        return -1;
+    for (int64_t step = report->first_step; step < total; step++) {
+        int64_t wish[2];
+        if (one_step(run, step, started, report, err) != 0 || agree(run, last_save, wish, err) != 0)
+            return -1;
+        bool last = step + 1 == total || wish[0] != 0;
+        if (run->eval.open && wish[0] == 0 && (due(o->eval_every, step + 1) || last)) {
+            if (evaluate(run, step + 1, err) != 0)
+                return -1;
+            int64_t later[2]; /* asked to stop while evaluating */
+            if (agree(run, last_save, later, err) != 0)
+                return -1;
+            wish[0] = later[0];
+            last = last || wish[0] != 0;
+        }
+        if (last || due(o->checkpoint_every, step + 1) || wish[1] != 0) {
+            if (save(run, report, err) != 0)
+                return -1;
+            last_save = clock_seconds();
+        }
+        if (wish[0] == 0)
+            continue;
+        report->stop_signal = wish[0] >= SIGNAL_BASE ? (int)(wish[0] - SIGNAL_BASE) : 0;
+        report->stopped_by_file = wish[0] == STOP_FILE;
+        if (report->stopped_by_file && is_root(run)) {
+            char *path = file_join(o->output, "stop");
+            if (path)
+                unlink(path);
+            free(path);
+        }
+        break;
+    }
+    report->seconds = clock_seconds() - started;
+    return 0;
+}
+
+int train_execute(struct train_run *run, struct train_report *report, struct error *err)
+{
+    *report = (struct train_report){.first_step = run->state.step,
+                                    .last_step = run->state.step,
+                                    .total_steps = run->plan.total_steps};
+    if (start(run, err) != 0)
+        return -1;
+    int status = loop(run, report, err);
+    if (metrics_close(&run->metrics, status == 0 ? err : NULL) != 0)
+        status = -1;
+    return status;
+}

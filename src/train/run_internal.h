@@ -1,0 +1,51 @@
+/* What the files of a run share. Private to the room. */
+#ifndef TERCET_TRAIN_RUN_INTERNAL_H
+#define TERCET_TRAIN_RUN_INTERNAL_H
+
+#include "base/pool.h"
+#include "text/tokenizer.h"
+#include "train/metrics.h"
+#include "train/run.h"
+
+struct train_data {
+    char *path;
+    struct token_cache cache;
+    struct row_plan rows;
+    bool open;
+};
+
+struct train_run {
+    const struct train_options *options;
+    struct comm *comm;
+    const struct log *log;
+    struct backend *backend;
+    struct model *model;
+    struct tokenizer *tokenizer;
+    const char *tokenizer_path;
+    int64_t bos, eos, pad; /* -1: none */
+    struct train_data data, eval;
+    struct engine_options engine_options;
+    struct engine *engine;
+    struct batch scratch;
+    struct schedule schedule;
+    struct adamw adamw;
+    struct metrics metrics;
+    struct checkpoint_state state;
+    struct checkpoint_options checkpoint;
+    char *resume_from;
+    int lock; /* file descriptor of OUTPUT/.lock on rank 0, -1 none */
+    uint64_t probe;
+    struct train_plan plan;
+    void (*on_step)(void *context, struct engine *e, int64_t step);
+    void *on_step_context;
+};
+
+/* run_setup.c: model and tokenizer; the tokenized data of both kinds; OUTPUT. */
+int run_setup_model(struct train_run *run, struct error *err);
+int run_setup_data(struct train_run *run, struct error *err);
+/* Refuses, locks, or empties OUTPUT; finds the checkpoint to go on from. Writes nothing before the
+ * plan has been found to be right: run_open_output does. */
+int run_check_output(struct train_run *run, struct error *err);
+int run_open_output(struct train_run *run, struct error *err);
+
+#endif

@@ -1,0 +1,348 @@
+/* Before the first step: model, tokenizer, data, and the state of OUTPUT. */
+#include "train/run_internal.h"
+
+#include "data/encoder.h"
+#include "formats/json.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_root(const struct train_run *run)
+{
+    return comm_rank(run->comm) == 0;
+}
+
+/* Only rank 0 talks. */
+static const struct log *quiet_log(const struct train_run *run)
+{
+    static const struct log silent = {NULL, NULL, NULL};
+    return is_root(run) ? run->log : &silent;
+}
+
+/* A configuration without vocab_size takes the tokenizer's; BOS and EOS too. */
+static int config_complete(struct train_run *run, json_t *config, struct error *err)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } fill[] = {{"vocab_size", run->tokenizer ? tokenizer_vocab_size(run->tokenizer) : -1},
+                {"bos_token_id", run->bos},
+                {"eos_token_id", run->eos}};
+    for (size_t i = 0; i < sizeof fill / sizeof *fill; i++) {
+        const json_t *there = json_object_get(config, fill[i].key);
+        if ((there && !json_is_null(there)) || fill[i].value < 0)
+            continue;
+        if (json_object_set_new(config, fill[i].key, json_integer(fill[i].value)) != 0)
+            return error_memory(err, 0, "config.json");
+    }
+    return 0;
+}
+
+static int load_random_model(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    json_t *config = NULL;
+    const char *where = o->model_config ? o->model_config : o->model_place;
+    if (o->model_inline) {
+        config = json_deep_copy(o->model_inline);
+        if (!config)
+            return error_memory(err, 0, "config.json");
+    } else {
+        char *text;
+        size_t n;
+        if (file_read(o->model_config, JSON_FILE_LIMIT, &text, &n, err) != 0)
+            return -1;
+        int status = json_parse(o->model_config, 1, text, n, &config, err);
+        free(text);
+        if (status != 0)
+            return -1;
+        if (!json_is_object(config)) {
+            json_decref(config);
+            return error_set(err, ERROR_INPUT, o->model_config, "give a config.json", "expected a JSON object");
+        }
+    }
+    int status = config_complete(run, config, err);
+    if (status == 0)
+        status = model_create(&run->model, config, where, quiet_log(run), err);
+    json_decref(config);
+    return status;
+}
+
+static int special_tokens(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    const struct model_config *c = run->model ? &run->model->config : NULL;
+    run->bos = tokenizer_bos(run->tokenizer);
+    run->eos = tokenizer_eos(run->tokenizer);
+    run->pad = tokenizer_pad(run->tokenizer);
+    if (run->bos < 0 && c)
+        run->bos = c->bos;
+    if (run->eos < 0 && c && c->eos_count > 0)
+        run->eos = c->eos[0];
+    bool needs_bos = o->add_bos == TRAIN_ADD_BOS_YES ||
+                     (o->add_bos == TRAIN_ADD_BOS_AUTO && tokenizer_adds_bos(run->tokenizer));
+    if (needs_bos && run->bos < 0)
+        return error_set(err, ERROR_INPUT, run->tokenizer_path,
+                         "name a bos_token in tokenizer_config.json, or set data.add_bos: false",
+                         "documents are to begin with BOS, but neither the tokenizer nor config.json names one");
+    if (o->add_eos && run->eos < 0)
+        return error_set(err, ERROR_INPUT, run->tokenizer_path,
+                         "name an eos_token in tokenizer_config.json, or set data.add_eos: false",
+                         "documents are to end in EOS, but neither the tokenizer nor config.json names one");
+    return 0;
+}
+
+int run_setup_model(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    run->tokenizer_path = o->tokenizer ? o->tokenizer : o->model_from;
+    if (tokenizer_load(run->tokenizer_path, &run->tokenizer, err) != 0)
+        return -1;
+    if (o->model_from) {
+        if (model_load_config(&run->model, o->model_from, quiet_log(run), err) != 0)
+            return -1;
+        return special_tokens(run, err);
+    }
+    run->bos = tokenizer_bos(run->tokenizer);
+    run->eos = tokenizer_eos(run->tokenizer);
+    if (load_random_model(run, err) != 0)
+        return -1;
+    return special_tokens(run, err);
+}
+
+static bool stop_asked(void *comm)
+{
+    return comm_stop_signal(comm) != 0;
+}
+
+static int build_cache(struct train_run *run, const struct train_texts *texts, struct pool *pool, char **path,
+                       struct error *err)
+{
+    const struct train_options *o = run->options;
+    struct text_encoder *encoder;
+    if (text_encoder_create(&encoder, run->tokenizer, pool_threads(pool), err) != 0)
+        return -1;
+    bool bos = o->add_bos == TRAIN_ADD_BOS_YES ||
+               (o->add_bos == TRAIN_ADD_BOS_AUTO && tokenizer_adds_bos(run->tokenizer));
+    struct token_cache_options options = {.files = texts->items,
+                                          .file_count = texts->count,
+                                          .root = o->cache_root,
+                                          .field = o->field,
+                                          .bad_lines = o->bad_lines,
+                                          .encode = text_encoder_encode,
+                                          .encode_context = encoder,
+                                          .tokenizer_hash = tokenizer_hash(run->tokenizer),
+                                          .special_in_text = o->special_in_text,
+                                          .bos_id = bos ? run->bos : -1,
+                                          .eos_id = o->add_eos ? run->eos : -1,
+                                          .vocab_limit = run->model->config.vocab_size,
+                                          .tokenizer_name = run->tokenizer_path,
+                                          .model_name = o->model_from     ? o->model_from
+                                                        : o->model_config ? o->model_config
+                                                                          : o->model_place,
+                                          .stopped = stop_asked,
+                                          .stopped_context = run->comm};
+    int status = token_cache_build(&options, pool, run->log, path, err);
+    text_encoder_free(encoder);
+    return status;
+}
+
+/* Rank 0 tokenizes, all ranks map the result. */
+static int open_data(struct train_run *run, const struct train_texts *texts, struct train_data *data, struct error *err)
+{
+    if (is_root(run)) {
+        /* A pool of its own, gone before training: its threads would idle beside the backend's. */
+        struct pool *pool;
+        if (pool_create(&pool, pool_cpus(), false, 0, NULL, err) != 0)
+            return -1;
+        int status = build_cache(run, texts, pool, &data->path, err);
+        pool_free(pool);
+        if (status != 0)
+            return -1;
+    }
+    int64_t length = data->path ? (int64_t)strlen(data->path) + 1 : 0;
+    if (comm_broadcast(run->comm, &length, sizeof length, 0, err) != 0)
+        return -1;
+    if (!data->path && !(data->path = malloc((size_t)length)))
+        return error_memory(err, (size_t)length, "a path");
+    if (comm_broadcast(run->comm, data->path, (size_t)length, 0, err) != 0 ||
+        token_cache_open(data->path, &data->cache, err) != 0)
+        return -1;
+    data->open = true;
+    return 0;
+}
+
+int run_setup_data(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    struct row_options rows = {.seq_len = o->engine.seq_len,
+                               .pack = o->pack,
+                               .shuffle = o->shuffle,
+                               .seed = o->seed,
+                               .global_batch = o->global_batch,
+                               .pad_id = run->pad >= 0 && run->pad < run->model->config.vocab_size ? run->pad : 0};
+    if (open_data(run, &o->train, &run->data, err) != 0 ||
+        row_plan_create(&run->data.rows, &run->data.cache, &rows, err) != 0)
+        return -1;
+    int64_t total = o->steps;
+    if (total == 0 && row_plan_total_steps(&run->data.rows, o->epochs, &total, err) != 0)
+        return -1;
+    run->plan.total_steps = total;
+    if (o->eval.count > 0) {
+        rows.shuffle = false;
+        if (open_data(run, &o->eval, &run->eval, err) != 0 ||
+            row_plan_create(&run->eval.rows, &run->eval.cache, &rows, err) != 0)
+            return -1;
+    }
+    int64_t micro = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
+    if (comm_size(run->comm) <= micro)
+        return 0;
+    return error_set(err, ERROR_INPUT, "train.micro_batch",
+                     "start fewer ranks, or make micro_batch smaller or global_batch larger",
+                     "%d ranks share %lld micro-batches a step (global_batch %lld, micro_batch %lld): some would never "
+                     "have work",
+                     comm_size(run->comm), (long long)micro, (long long)o->global_batch,
+                     (long long)o->engine.micro_batch);
+}
+
+/* OUTPUT holds a run when it has metrics or a checkpoint. */
+static bool holds_run(const char *output)
+{
+    static const char *const names[] = {"metrics.jsonl", "run.yaml", "last"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = file_join(output, names[i]);
+        bool there = path && file_exists(path);
+        free(path);
+        if (there)
+            return true;
+    }
+    return false;
+}
+
+static int find_resume(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    char *old;
+    if (o->resume_path) {
+        if (checkpoint_verify(o->resume_path, err) != 0)
+            return -1;
+        run->resume_from = strdup(o->resume_path);
+        if (!run->resume_from)
+            return error_memory(err, 0, "a path");
+    } else if (checkpoint_newest(o->output, &run->resume_from, err) != 0) {
+        return -1;
+    }
+    if (!run->resume_from)
+        return 0;
+    if (checkpoint_read_run(run->resume_from, &old, err) != 0)
+        return -1;
+    int status = o->compare_run ? o->compare_run(o->compare_context, old, err) : 0;
+    free(old);
+    return status;
+}
+
+/* What rank 0 found, told to the others: the path, or none. */
+static int share_resume(struct train_run *run, struct error *err)
+{
+    int64_t length = run->resume_from ? (int64_t)strlen(run->resume_from) + 1 : 0;
+    if (comm_broadcast(run->comm, &length, sizeof length, 0, err) != 0)
+        return -1;
+    if (length == 0)
+        return 0;
+    if (!is_root(run) && !(run->resume_from = malloc((size_t)length)))
+        return error_memory(err, (size_t)length, "a path");
+    if (comm_broadcast(run->comm, run->resume_from, (size_t)length, 0, err) != 0)
+        return -1;
+    return checkpoint_read_state(run->resume_from, &run->state, err);
+}
+
+int run_check_output(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    if (is_root(run)) {
+        if (file_exists(o->output) && !file_is_directory(o->output))
+            return error_set(err, ERROR_INPUT, o->output, "choose another output", "this is a file, not a directory");
+        if (o->resume && find_resume(run, err) != 0)
+            return -1;
+        if (!o->resume && !o->overwrite && holds_run(o->output))
+            return error_set(err, ERROR_INPUT, o->output,
+                             "go on with --resume, start again with --overwrite, or choose another output",
+                             "this directory holds a run");
+    }
+    if (share_resume(run, err) != 0)
+        return -1;
+    if (!run->resume_from || run->state.data_hash == run->data.cache.content_hash)
+        return 0;
+    return error_set(err, ERROR_INPUT, run->resume_from, "give the same text and tokenizer as before",
+                     "the tokenized text is not the one this checkpoint was trained on");
+}
+
+static int lock_output(struct train_run *run, struct error *err)
+{
+    const char *output = run->options->output;
+    char *path = file_join(output, ".lock");
+    if (!path)
+        return error_memory(err, 0, "a path");
+    int status = 0;
+    run->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (run->lock < 0) {
+        status = error_errno(err, errno, path, "create the file");
+        if (err)
+            err->kind = ERROR_INPUT;
+    } else if (flock(run->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        status = error_set(err, ERROR_INPUT, output, "wait for it, stop it, or choose another output",
+                           "another run is writing here");
+    }
+    free(path);
+    return status;
+}
+
+/* --overwrite: removes what a run leaves, and nothing else. */
+static int remove_run(const char *output, struct error *err)
+{
+    static const char *const names[] = {"metrics.jsonl", "run.yaml", "last", "tensorboard", "stop"};
+    int status = 0;
+    DIR *directory = opendir(output);
+    if (!directory)
+        return error_errno(err, errno, output, "read the directory");
+    for (struct dirent *entry; status == 0 && (entry = readdir(directory));) {
+        bool ours = strncmp(entry->d_name, "checkpoint-", 11) == 0;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            ours = ours || strcmp(entry->d_name, names[i]) == 0;
+        char *path = ours ? file_join(output, entry->d_name) : NULL;
+        if (ours)
+            status = path ? file_remove_tree(path, err) : error_memory(err, 0, "a path");
+        free(path);
+    }
+    closedir(directory);
+    return status;
+}
+
+int run_open_output(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    if (!is_root(run))
+        return 0;
+    if (file_make_directories(o->output, err) != 0 || lock_output(run, err) != 0) {
+        if (err)
+            err->kind = ERROR_INPUT;
+        return -1;
+    }
+    if (o->overwrite && !run->resume_from && remove_run(o->output, err) != 0)
+        return -1;
+    if (checkpoint_clean(o->output, err) != 0)
+        return -1;
+    char *path = file_join(o->output, "run.yaml");
+    int status = path ? file_write_all(path, o->run_yaml, strlen(o->run_yaml), err) : error_memory(err, 0, "a path");
+    free(path);
+    if (status != 0)
+        return -1;
+    return metrics_open(&run->metrics, o->output, run->state.step, o->log_every, o->tensorboard, err);
+}
