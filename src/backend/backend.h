@@ -31,10 +31,10 @@ enum memory_kind {
 enum { BACKEND_STREAMS = 2, BACKEND_EVENTS = 64 };
 
 struct backend_options {
-    const char *name;  /* "auto" (cpu), "cpu", "reference", "guarded" (around cpu), "guarded-reference" */
-    const char *isa;   /* "auto" or a cap: "portable", "avx2", "avx512", "avx512_bf16"; cpu only */
-    int threads;       /* >= 1 */
-    bool pin;          /* bind threads to CPUs first_cpu … */
+    const char *name; /* "auto" (cpu), "cpu", "reference", "guarded" (around cpu), "guarded-reference" */
+    const char *isa;  /* "auto" or a cap: "portable", "avx2", "avx512", "avx512_bf16"; cpu only */
+    int threads;      /* >= 1 */
+    bool pin;         /* bind threads to CPUs first_cpu … */
     int first_cpu;
 };
 
@@ -47,8 +47,10 @@ struct backend_vtable {
     void (*free)(struct backend *b, void *memory);
     int (*adopt)(struct backend *b, void *memory, size_t bytes, struct error *err);
     void (*disown)(struct backend *b, void *memory);
-    int (*upload)(struct backend *b, int stream, void *device, const void *host, size_t bytes, struct error *err);
-    int (*download)(struct backend *b, int stream, void *host, const void *device, size_t bytes, struct error *err);
+    int (*upload)(struct backend *b, int stream, void *device, const void *host, size_t bytes,
+                  struct error *err);
+    int (*download)(struct backend *b, int stream, void *host, const void *device, size_t bytes,
+                    struct error *err);
     int (*copy)(struct backend *b, int stream, void *to, const void *from, size_t bytes, struct error *err);
     int (*prepare)(struct backend *b, const struct op_call *call, size_t *workspace, struct error *err);
     int (*run)(struct backend *b, int stream, const struct op_call *call, struct error *err);
@@ -78,8 +80,10 @@ void backend_free(struct backend *b, void *memory); /* NULL is allowed */
 int backend_adopt(struct backend *b, void *memory, size_t bytes, struct error *err);
 void backend_disown(struct backend *b, void *memory);
 
-int backend_upload(struct backend *b, int stream, void *device, const void *host, size_t bytes, struct error *err);
-int backend_download(struct backend *b, int stream, void *host, const void *device, size_t bytes, struct error *err);
+int backend_upload(struct backend *b, int stream, void *device, const void *host, size_t bytes,
+                   struct error *err);
+int backend_download(struct backend *b, int stream, void *host, const void *device, size_t bytes,
+                     struct error *err);
 int backend_copy(struct backend *b, int stream, void *to, const void *from, size_t bytes, struct error *err);
 
 /* Bytes of workspace that running `call` needs, for any smaller first dimension too (operand data

@@ -1,0 +1,102 @@
+/* Kernels of the cpu backend that are not products: tables of functions, compiled once for each
+ * instruction set (the sources in kernels/ are the same) and chosen at start.
+ *
+ * A kernel computes on one thread, on a piece that its caller cut; it takes pointers and sizes. Float
+ * data are fp32 or bf16 by `type`; arithmetic is fp32. No kernel contracts a*b+c, and sums are split in
+ * a fixed number of lanes: so all instruction sets give the same bits. */
+#ifndef TERCET_BACKEND_CPU_KERNELS_H
+#define TERCET_BACKEND_CPU_KERNELS_H
+
+#include "backend/cpu/gemm.h"
+#include "graph/op.h"
+
+/* Element by element: cutting the range anywhere leaves the bits alone. Outputs may be inputs. */
+struct flat_kernels {
+    void (*convert)(void *to, enum dtype to_type, const void *from, enum dtype from_type, int64_t n);
+    void (*add)(void *y, const void *a, const void *b, enum dtype type, int64_t n);
+    void (*swiglu)(void *y, const void *gate, const void *up, enum dtype type, int64_t n);
+    void (*swiglu_grad)(void *dgate, void *dup, const void *dy, const void *gate, const void *up,
+                        enum dtype type, int64_t n);
+    void (*accumulate)(float *acc, const float *part, int64_t n, int first);
+    /* x begins at a block's start; one double for each block of SUM_SQUARES_BLOCK. */
+    void (*sum_squares)(double *sums, const float *x, int64_t n);
+    void (*adamw)(float *master, float *m, float *v, void *copy, enum dtype copy_type, const float *gradient,
+                  int64_t n, const struct op_adamw *a);
+};
+
+/* Row by row; a row's bits do not depend on its neighbours. */
+struct row_kernels {
+    void (*rmsnorm)(void *y, float *rstd, const void *x, const void *w, enum dtype type, int64_t rows,
+                    int64_t width, float eps);
+    void (*rmsnorm_grad_input)(void *dx, const void *dy, const void *x, const void *w, const float *rstd,
+                               enum dtype type, int64_t rows, int64_t width);
+    /* partial[width] = sums over these rows, in row order. */
+    void (*rmsnorm_grad_weight)(float *partial, const void *dy, const void *x, const float *rstd,
+                                enum dtype type, int64_t rows, int64_t width);
+    void (*column_sums)(float *partial, const void *x, enum dtype type, int64_t rows, int64_t width);
+    void (*rope)(void *y, const void *x, const float *table, enum dtype type, int64_t rows, int64_t heads,
+                 int64_t head_dim, int inverse);
+    /* acc[width] += row */
+    void (*add_row)(float *acc, const void *row, enum dtype type, int64_t width);
+    /* For each row of logits[rows, columns] (row stride `stride`): max[row * statistics] and
+     * sum[row * statistics] = sum of exp(logit - max). */
+    void (*softmax_statistics)(float *max, float *sum, int64_t statistics, const float *logits,
+                               int64_t stride, int64_t rows, int64_t columns);
+    /* out[row, column] (row stride out_stride) = scale * (exp(logit - lse[row]) - (target == first +
+     * column)), zeros where the target is negative. */
+    void (*softmax_grad)(void *out, enum dtype out_type, int64_t out_stride, const float *logits,
+                         int64_t stride, const float *lse, const int32_t *targets, float scale, int64_t first,
+                         int64_t rows, int64_t columns);
+};
+
+/* Queries of a piece that one call handles, and keys that are looked at together. */
+enum { ATTENTION_QUERIES = 32, ATTENTION_KEYS = 64 };
+
+/* What the calls of one attention op share. */
+struct attention_data {
+    const void *q, *k, *v;
+    void *o;
+    float *lse;
+    const void *dout;   /* from here on: gradient only */
+    const float *delta; /* [tokens, heads]: dot(dout, o) */
+    void *dq, *dk, *dv;
+    enum dtype type;
+    int64_t heads, kv_heads, head_dim;
+    float scale;
+};
+
+struct attention_piece {
+    int64_t q_start, q_len, kv_start, kv_len;
+};
+
+/* All query heads of one key head, for a block of a piece's queries (or keys, for dk and dv).
+ * `buffer`: attention_buffer() floats. */
+struct attention_kernels {
+    void (*forward)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
+                    int64_t first_query, float *buffer);
+    void (*delta)(float *delta, const void *dout, const void *o, enum dtype type, int64_t rows, int64_t heads,
+                  int64_t head_dim);
+    void (*grad_queries)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
+                         int64_t first_query, float *buffer);
+    void (*grad_keys)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
+                      int64_t first_key, float *buffer);
+};
+
+static inline int64_t attention_buffer(int64_t head_dim, int64_t group)
+{
+    return (5 * ATTENTION_KEYS + 3 * ATTENTION_QUERIES * group) * head_dim + 2 * ATTENTION_QUERIES * group;
+}
+
+struct cpu_kernels {
+    const struct flat_kernels *flat;
+    const struct row_kernels *row;
+    const struct attention_kernels *attention;
+};
+
+/* kernels/kernels_*.c; on x86-64 all of them. */
+extern const struct cpu_kernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512;
+
+/* The best for this instruction set among those that were built. */
+const struct cpu_kernels *kernels_choose(enum isa isa);
+
+#endif
