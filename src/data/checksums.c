@@ -11,9 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Coarser than the clock of any file system in use (FAT counts in 2 s). */
-static const double settled_seconds = 3.0;
-
 int file_identify(const char *path, struct file_identity *out, struct error *err)
 {
     struct stat st;
@@ -94,6 +91,7 @@ static void forget_entries(struct checksum_record *record)
 int checksums_load(struct checksum_record *record, const char *directory, struct error *err)
 {
     memset(record, 0, sizeof *record);
+    record->settled_seconds = 3.0; /* coarser than the clock of any file system in use: FAT counts in 2 s */
     record->path = file_join(directory, "checksums.json");
     if (!record->path)
         return error_memory(err, strlen(directory), "the checksums of files");
@@ -189,7 +187,7 @@ int checksums_of(struct checksum_record *record, const char *path, struct file_i
         return error_set(err, ERROR_RUN, path, "start again when it is complete",
                          "the file changed while it was read");
     int64_t newest = identity->mtime_ns > identity->ctime_ns ? identity->mtime_ns : identity->ctime_ns;
-    if (now - (double)newest * 1e-9 < settled_seconds)
+    if (now - (double)newest * 1e-9 < record->settled_seconds)
         return 0;
     record->changed = true;
     return remember(record, known, path, identity, *checksum, err);

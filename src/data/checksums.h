@@ -26,6 +26,7 @@ struct checksum_record {
     int64_t count, capacity;
     int64_t sorted; /* entries from the file, in order of path; new ones follow */
     bool changed;
+    double settled_seconds; /* how old a file's times must be for it to be remembered */
 };
 
 /* Reads DIRECTORY/checksums.json; a missing or damaged one counts as empty. -1 only without memory. */

@@ -7,7 +7,7 @@
 /* Everything that a list of files holds, joined: each document as its length and its text. */
 struct all {
     char *bytes;
-    size_t size;
+    size_t size, capacity;
     int64_t documents;
     int64_t last_line;
     struct data_summary summary;
@@ -26,8 +26,11 @@ static int read_all(const char *const *patterns, int64_t count, enum data_bad_li
     struct document d;
     int got;
     while ((got = document_next(reader, "text", bad_lines, &out->summary, &d, &out->err)) == 1) {
-        out->bytes = realloc(out->bytes, out->size + d.size + sizeof d.size);
-        assert_non_null(out->bytes);
+        if (out->capacity < out->size + d.size + sizeof d.size) {
+            out->capacity = 2 * (out->size + d.size + sizeof d.size);
+            out->bytes = realloc(out->bytes, out->capacity);
+            assert_non_null(out->bytes);
+        }
         memcpy(out->bytes + out->size, &d.size, sizeof d.size);
         if (d.size > 0)
             memcpy(out->bytes + out->size + sizeof d.size, d.text, d.size);
