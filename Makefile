@@ -13,14 +13,14 @@ PREFIX ?= /usr/local
 CMAKE ?= cmake
 CTEST ?= ctest
 
-# CMake has its own job count; GNU make's job server would only be in its way.
-unexport MAKEFLAGS MFLAGS
+# The build below has its own job count: this make's flags and job server would only be in its way.
+BUILD = env MAKEFLAGS=--no-print-directory $(CMAKE) --build
 
 .PHONY: build demo test lint asan tsan install clean
 
 build:
 	$(CMAKE) --preset release
-	$(CMAKE) --build --preset release --parallel $(JOBS)
+	$(BUILD) --preset release --parallel $(JOBS)
 
 demo: build
 	examples/demo.sh
@@ -33,14 +33,14 @@ lint: build
 
 asan:
 	$(CMAKE) --preset asan
-	$(CMAKE) --build --preset asan --parallel $(JOBS)
+	$(BUILD) --preset asan --parallel $(JOBS)
 	$(CTEST) --preset asan --parallel $(JOBS)
 
 # ThreadSanitizer of some versions cannot bear the address randomisation of newer kernels.
 tsan:
 	$(CMAKE) --preset tsan
-	$(CMAKE) --build --preset tsan --parallel $(JOBS)
-	if setarch -R true 2>/dev/null; then fixed='setarch -R'; else fixed=; fi; \
+	$(BUILD) --preset tsan --parallel $(JOBS)
+	@if setarch -R true 2>/dev/null; then fixed='setarch -R'; else fixed=; fi; \
 	$$fixed $(CTEST) --preset tsan --parallel $(JOBS)
 
 install: build
