@@ -156,31 +156,38 @@ static void accept_notes(struct config_keys *keys)
         config_keys_accept(keys, notes[i]);
 }
 
-static int read_config(struct config_keys *keys, struct model_config *config,
-                       const struct model_family **family, struct error *err)
+/* The family, or NULL with err filled. */
+static const struct model_family *read_config(struct config_keys *keys, struct model_config *config,
+                                              struct error *err)
 {
     const char *type;
     if (config_keys_string(keys, "model_type", NULL, &type, err) != 0)
-        return -1;
-    if (type == NULL)
-        return config_keys_error(keys, "model_type", err, "add \"model_type\": \"llama\"", "it is missing");
-    *family = family_of(type);
-    if (*family == NULL)
-        return config_keys_error(keys, "model_type", err, "the families known here: llama",
-                                 "\"%.40s\" is not supported", type);
+        return NULL;
+    if (type == NULL) {
+        config_keys_error(keys, "model_type", err, "add \"model_type\": \"llama\"", "it is missing");
+        return NULL;
+    }
+    const struct model_family *family = family_of(type);
+    if (family == NULL) {
+        config_keys_error(keys, "model_type", err, "the families known here: llama",
+                          "\"%.40s\" is not supported", type);
+        return NULL;
+    }
     snprintf(config->model_type, sizeof config->model_type, "%s", type);
     accept_notes(keys);
-    if (check_architecture(keys, *family, err) != 0 || read_token_ids(keys, config, err) != 0)
-        return -1;
-    if (config_keys_value(keys, "quantization_config") != NULL)
-        return config_keys_error(keys, "quantization_config", err,
-                                 "use a model directory with plain bf16, fp16 or fp32 weights",
-                                 "quantized weights are not supported");
-    if ((*family)->read(keys, config, err) != 0)
-        return -1;
+    if (check_architecture(keys, family, err) != 0 || read_token_ids(keys, config, err) != 0)
+        return NULL;
+    if (config_keys_value(keys, "quantization_config") != NULL) {
+        config_keys_error(keys, "quantization_config", err,
+                          "use a model directory with plain bf16, fp16 or fp32 weights",
+                          "quantized weights are not supported");
+        return NULL;
+    }
+    if (family->read(keys, config, err) != 0)
+        return NULL;
     warn_of_ids(keys, config);
     config_keys_report(keys);
-    return 0;
+    return family;
 }
 
 static int add_elements(int64_t *total, const struct model_param *p)
@@ -218,7 +225,6 @@ static int describe(struct model *m, const struct model_family *family, const ch
 static int create(struct model **out, const json_t *object, const char *where,
                   const struct json_document *document, const struct log *log, struct error *err)
 {
-    const struct model_family *family;
     struct config_keys keys;
     *out = NULL;
     if (!json_is_object(object))
@@ -228,7 +234,8 @@ static int create(struct model **out, const json_t *object, const char *where,
     if (m == NULL)
         return error_memory(err, sizeof *m, "a model");
     config_keys_start(&keys, object, where, document, log);
-    if (read_config(&keys, &m->config, &family, err) != 0 || describe(m, family, where, err) != 0)
+    const struct model_family *family = read_config(&keys, &m->config, err);
+    if (family == NULL || describe(m, family, where, err) != 0)
         goto fail;
     m->config.source = json_deep_copy(object);
     m->inv_freq = malloc((size_t)(m->config.head_dim / 2) * sizeof *m->inv_freq);
