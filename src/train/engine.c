@@ -1,6 +1,8 @@
 /* Making an engine: programs, plan, arena. */
 #include "train/engine.h"
 
+#include "train/specs.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +19,6 @@ static int64_t max_tokens(const struct engine_options *o)
     return o->micro_batch * o->seq_len;
 }
 
-/* A parameter that an earlier unit owns: that unit's backward comes later, and adds. */
-static bool referred_by_another(const struct model *m, int unit, int param)
-{
-    for (int u = 0; u < m->unit_count; u++)
-        for (int k = 0; u != unit && k < m->units[u].param_count; k++)
-            if (m->units[u].params[k].unit == unit && m->units[u].params[k].index == param)
-                return true;
-    return false;
-}
-
-static bool owns(const struct model *m, int unit, int param)
-{
-    return m->units[unit].params[param].unit == unit;
-}
-
 /* One program for each kind of unit, compiled from the first unit of that kind. */
 static int compile_kind(const struct model *m, struct backend *backend, const struct engine_options *o, int unit,
                         struct program **out, struct error *err)
@@ -43,7 +30,8 @@ static int compile_kind(const struct model *m, struct backend *backend, const st
     bool *adds = calloc((size_t)u->param_count + 1, sizeof *adds);
     int status = adds ? 0 : error_memory(err, (size_t)u->param_count, "a program");
     for (int k = 0; status == 0 && k < u->param_count; k++)
-        adds[k] = owns(m, unit, k) && referred_by_another(m, unit, k);
+        /* The other unit's backward has come before, and this one adds to its gradient. */
+        adds[k] = model_specs_owns(m, unit, k) && model_specs_referred(m, unit, k);
     if (status == 0 && !o->inference)
         status = graph_differentiate(g, err);
     int64_t tokens = max_tokens(o);
@@ -68,50 +56,6 @@ static int compile(const struct model *m, struct backend *backend, const struct 
         int kind = m->units[u].kind;
         if (!programs[kind] && compile_kind(m, backend, o, u, &programs[kind], err) != 0)
             return -1;
-    }
-    return 0;
-}
-
-/* The shard's view of the model: owned parameters only. */
-struct specs {
-    struct shard_unit_spec *units;
-    int64_t *elements;
-    bool *decay;
-};
-
-static void specs_free(struct specs *s)
-{
-    free(s->units);
-    free(s->elements);
-    free(s->decay);
-}
-
-static int specs_make(const struct model *m, struct specs *s, struct error *err)
-{
-    size_t params = 1;
-    for (int u = 0; u < m->unit_count; u++)
-        params += (size_t)m->units[u].param_count;
-    *s = (struct specs){calloc((size_t)m->unit_count, sizeof *s->units), calloc(params, sizeof *s->elements),
-                        calloc(params, sizeof *s->decay)};
-    if (!s->units || !s->elements || !s->decay) {
-        specs_free(s);
-        return error_memory(err, params * sizeof *s->elements, "the model's layout");
-    }
-    size_t at = 0;
-    for (int u = 0; u < m->unit_count; u++) {
-        struct shard_unit_spec *spec = &s->units[u];
-        spec->elements = s->elements + at;
-        spec->decay = s->decay + at;
-        for (int k = 0; k < m->units[u].param_count; k++) {
-            const struct model_param *p = &m->units[u].params[k];
-            if (p->unit != u)
-                continue;
-            /* A unit's own parameters come first and in order, so that index k is also the layout's. */
-            s->elements[at] = model_param_elements(p);
-            s->decay[at++] = p->decay;
-            spec->param_count++;
-            spec->referred = spec->referred || referred_by_another(m, u, k);
-        }
     }
     return 0;
 }
@@ -169,17 +113,17 @@ int engine_plan(const struct model *model, struct backend *backend, const struct
                 bool shares_memory, struct engine_memory *out, struct error *err)
 {
     struct program *programs[ENGINE_MAX_KINDS] = {0};
-    struct specs specs = {0};
+    struct model_specs specs = {0};
     struct shard_options shard = shard_options_of(options);
     *out = (struct engine_memory){0};
     int status = compile(model, backend, options, programs, err);
     if (status == 0)
-        status = specs_make(model, &specs, err);
+        status = model_specs_create(&specs, model, err);
     if (status == 0)
         status = shard_plan(&shard, specs.units, model->unit_count, ranks, shares_memory, &out->shard, err);
     if (status == 0)
         memory_of(model, options, programs, out);
-    specs_free(&specs);
+    model_specs_free(&specs);
     programs_free(programs);
     return status;
 }
@@ -298,11 +242,11 @@ int engine_create(struct engine **out, const struct model *model, struct comm *c
     e->options = *options;
     e->exec.backend = backend;
     e->found_at = -1;
-    struct specs specs = {0};
+    struct model_specs specs = {0};
     struct shard_options shard = shard_options_of(options);
     int status = compile(model, backend, options, e->programs, err);
     if (status == 0)
-        status = specs_make(model, &specs, err);
+        status = model_specs_create(&specs, model, err);
     if (status == 0)
         status = shard_create(&e->shard, comm, backend, &shard, specs.units, model->unit_count, err);
     if (status == 0) {
@@ -312,7 +256,7 @@ int engine_create(struct engine **out, const struct model *model, struct comm *c
     }
     if (status == 0)
         status = constants_upload(e, err);
-    specs_free(&specs);
+    model_specs_free(&specs);
     if (status != 0) {
         engine_free(e);
         return -1;

@@ -86,10 +86,16 @@ static int load_piece(void *context, int unit, int param, int64_t first, int64_t
     return safetensors_get(t, first, n, DTYPE_F32, out, err);
 }
 
+int weights_load_shard(struct shard *shard, const struct model *model, enum shard_kind kind,
+                       const struct safetensors_set *set, struct error *err)
+{
+    struct load_context c = {model, set};
+    return shard_fill(shard, kind, load_piece, &c, err);
+}
+
 int weights_load(struct engine *e, enum shard_kind kind, const struct safetensors_set *set, struct error *err)
 {
-    struct load_context c = {e->model, set};
-    return shard_fill(e->shard, kind, load_piece, &c, err);
+    return weights_load_shard(e->shard, e->model, kind, set, err);
 }
 
 int64_t weights_bytes(const struct model *model, enum dtype type)

@@ -14,6 +14,9 @@ int weights_open(struct safetensors_set *set, const struct model *model, const c
 
 /* Fills `kind` of the engine's shard from an open set. Collective; every rank reads what it keeps. */
 int weights_load(struct engine *e, enum shard_kind kind, const struct safetensors_set *set, struct error *err);
+/* The same for a shard without an engine around it. */
+int weights_load_shard(struct shard *shard, const struct model *model, enum shard_kind kind,
+                       const struct safetensors_set *set, struct error *err);
 
 /* A tensor file written from a shard. */
 struct weights_file {
