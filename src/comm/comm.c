@@ -308,7 +308,7 @@ int comm_gather_create(struct comm *c, const int64_t *offset, bool shared, struc
 void comm_gather_free(struct comm_gather *g)
 {
     if (g->comm) {
-        g->comm->gathers_pending -= g->pending;
+        g->comm->gathers_pending -= g->shared ? 0 : g->pending;
         g->comm->ops->gather_free(g);
         free(g->offset);
     }
@@ -318,13 +318,13 @@ void comm_gather_free(struct comm_gather *g)
 int comm_gather_begin(struct comm_gather *g, const void *mine, void *full, struct error *err)
 {
     struct comm *c = g->comm;
-    if (c->gathers_pending == COMM_REQUESTS)
+    if (!g->shared && c->gathers_pending == COMM_REQUESTS)
         return error_set(err, ERROR_RUN, NULL, NULL, "more than %d gathers begun and not waited for",
                          COMM_REQUESTS);
     if (c->ops->gather_begin(g, mine, full, err) != 0)
         return -1;
     g->pending++;
-    c->gathers_pending++;
+    c->gathers_pending += !g->shared;
     c->stats.gathers++;
     c->stats.last_gather_begin = clock_seconds();
     return 0;
@@ -337,7 +337,7 @@ int comm_gather_wait(struct comm_gather *g, struct error *err)
     if (g->comm->ops->gather_wait(g, err) != 0)
         return -1;
     g->pending--;
-    g->comm->gathers_pending--;
+    g->comm->gathers_pending -= !g->shared;
     return 0;
 }
 

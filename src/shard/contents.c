@@ -9,7 +9,7 @@ static int64_t least(int64_t a, int64_t b)
 /* Uploads n values of one parameter that start at element `at` of the kept range. */
 static int put(struct shard *s, struct shard_unit *u, enum shard_kind kind, int64_t at, int64_t n, struct error *err)
 {
-    float *state = kind == SHARD_MASTER ? shard_master_run(s, u) : shard_state(s, u, kind);
+    float *state = shard_state_run(s, u, kind);
     size_t bytes = (size_t)n * sizeof(float);
     if (kind != SHARD_MASTER || s->options.compute == DTYPE_F32 || !s->options.inference) {
         dtype_convert(DTYPE_F32, s->staging, DTYPE_F32, s->values, n);
@@ -60,7 +60,7 @@ static int fetch_piece(struct shard *s, struct shard_unit *u, enum shard_kind ki
     if (rank != 0 && rank != owner)
         return 0;
     if (rank == owner) {
-        const float *state = kind == SHARD_MASTER ? shard_master_run(s, u) : shard_state(s, u, kind);
+        const float *state = shard_state_run(s, u, kind);
         if (backend_download(s->backend, 0, s->staging, state + at, bytes, err) != 0 ||
             backend_sync(s->backend, 0, err) != 0)
             return -1;

@@ -15,7 +15,9 @@ struct shard_buffer {
 struct shard_sender {
     struct comm_exchange exchange;
     bool made;
-    bool lent; /* begun: the others may be reading `send` */
+    bool writable;    /* this rank may write `send` */
+    bool lent;        /* begun: the others may be reading `send` */
+    int contributors; /* of the exchange that is open */
 };
 
 struct shard_unit {
@@ -57,16 +59,11 @@ struct shard {
 
 enum { SHARD_STAGING = 1 << 16 };
 
-/* Elements of `kind` that this rank keeps start at `first` of the unit. */
-static inline void *shard_state(const struct shard *s, const struct shard_unit *u, enum shard_kind kind)
-{
-    (void)s;
-    return kind == SHARD_MASTER ? u->master.memory : u->moment[kind - SHARD_MOMENT1].memory;
-}
-
 /* The own run (all at stage 0) of the compute-type parameters. */
 void *shard_compute_run(const struct shard *s, const struct shard_unit *u);
 /* With fp32 compute the masters are the parameters. */
 float *shard_master_run(const struct shard *s, const struct shard_unit *u);
+/* What this rank keeps of `kind`: elements first … end-1 of the unit. */
+float *shard_state_run(const struct shard *s, const struct shard_unit *u, enum shard_kind kind);
 
 #endif

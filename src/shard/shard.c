@@ -330,3 +330,18 @@ float *shard_master_run(const struct shard *s, const struct shard_unit *u)
 {
     return s->options.compute == DTYPE_F32 ? shard_compute_run(s, u) : u->master.memory;
 }
+
+float *shard_state_run(const struct shard *s, const struct shard_unit *u, enum shard_kind kind)
+{
+    switch (kind) {
+    case SHARD_MASTER:
+        return shard_master_run(s, u);
+    case SHARD_MOMENT1:
+        return u->moment[0].memory;
+    case SHARD_MOMENT2:
+        return u->moment[1].memory;
+    case SHARD_SUMS:
+        return u->sums.memory;
+    }
+    return NULL;
+}

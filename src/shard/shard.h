@@ -37,7 +37,8 @@
 #include "comm/comm.h"
 #include "shard/layout.h"
 
-enum shard_kind { SHARD_MASTER, SHARD_MOMENT1, SHARD_MOMENT2, SHARD_KINDS };
+/* Gradient sums can be fetched, not filled. */
+enum shard_kind { SHARD_MASTER, SHARD_MOMENT1, SHARD_MOMENT2, SHARD_SUMS };
 
 struct shard_unit_spec {
     int param_count;

@@ -89,12 +89,12 @@ void shard_release(struct shard *s, int unit)
 int shard_grads(struct shard *s, int unit, float **base, struct error *err)
 {
     struct shard_sender *sender = &s->senders[s->units[unit].sender];
-    if (sender->lent) {
-        if (comm_exchange_reuse(&sender->exchange, err) != 0 ||
-            backend_end_access(s->backend, sender->exchange.send, sender->exchange.capacity, err) != 0)
-            return -1;
-        sender->lent = false;
-    }
+    if (!sender->writable && comm_exchange_reuse(&sender->exchange, err) != 0)
+        return -1;
+    sender->writable = true;
+    if (sender->lent && backend_end_access(s->backend, sender->exchange.send, sender->exchange.capacity, err) != 0)
+        return -1;
+    sender->lent = false;
     *base = sender->exchange.send;
     return 0;
 }
@@ -112,7 +112,9 @@ int shard_reduce_begin(struct shard *s, int unit, int contributors, struct error
         comm_exchange_layout(&sender->exchange, s->cuts, err) != 0 ||
         comm_exchange_begin(&sender->exchange, contributors, err) != 0)
         return -1;
+    sender->writable = false;
     sender->lent = true;
+    sender->contributors = contributors;
     return 0;
 }
 
@@ -133,7 +135,7 @@ int shard_reduce_finish(struct shard *s, int unit, bool first, struct error *err
     struct shard_sender *sender = &s->senders[u->sender];
     int64_t n = u->own_end - u->own_first;
     const void *part;
-    for (int r = 0; r < comm_size(s->comm); r++) {
+    for (int r = 0; r < sender->contributors; r++) {
         if (comm_exchange_part(&sender->exchange, r, &part, err) != 0)
             return -1;
         if (!part || n == 0)
