@@ -525,6 +525,37 @@ static void from_files(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* One model in the spelling of Transformers 4, of 5, and of both; no key of them is unknown. */
+static void both_spellings(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"gqa", "bias_linear", "tied_llama3"};
+    static const char *const files[] = {"config.json", "config_v4.json", "config_v5.json"};
+    for (size_t i = 0; i < 3; i++) {
+        struct model *m[3];
+        for (size_t f = 0; f < 3; f++) {
+            struct lines lines = {0};
+            struct log log = {.line = keep_line, .context = &lines};
+            struct error err = {0};
+            char path[512];
+            snprintf(path, sizeof path, "%s/%s/%s", TEST_GOLDENS, models[i], files[f]);
+            if (model_load_config(&m[f], path, &log, &err) != 0)
+                fail_msg("%s: %s", err.where, err.what);
+            if (lines.count > 0)
+                fail_msg("%s", lines.text[0]);
+            same_config(&m[0]->config, &m[f]->config);
+        }
+        assert_int_equal(m[0]->config.rope_type, i);
+        for (size_t f = 0; f < 3; f++) {
+            assert_memory_equal(m[0]->inv_freq, m[f]->inv_freq,
+                                (size_t)m[0]->config.head_dim / 2 * sizeof(float));
+            if (f > 0)
+                model_free(m[f]);
+        }
+        model_free(m[0]);
+    }
+}
+
 static int count_ops(const struct graph *g, enum op op)
 {
     int n = 0;
@@ -666,6 +697,7 @@ int main(void)
         cmocka_unit_test(config_round_trip),
         cmocka_unit_test(token_ids_written),
         cmocka_unit_test(from_files),
+        cmocka_unit_test(both_spellings),
         cmocka_unit_test(graphs),
         cmocka_unit_test(flops),
         cmocka_unit_test(initial_values),
