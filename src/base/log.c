@@ -99,6 +99,8 @@ static void stream_line(void *context, enum log_level level, const char *text)
     erase_progress(state);
     if (level == LOG_WARNING)
         fputs("warning: ", state->stream);
+    else if (level == LOG_ERROR)
+        fputs("error: ", state->stream);
     put_text(state->stream, text, INT32_MAX);
     fputc('\n', state->stream);
     fflush(state->stream);

@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum log_level { LOG_INFO, LOG_WARNING };
+/* LOG_ERROR is for the rare place that must report an error itself, since no caller lives to do it. */
+enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 
 struct log {
     void (*line)(void *context, enum log_level level, const char *text); /* text without newline */

@@ -40,7 +40,7 @@ typedef int comm_body(struct comm *comm, void *context, struct error *err);
  * When a rank fails, every other rank is ended within five seconds and *err says what the first failure
  * was and which rank it struck; the caller reports it. err->kind is ERROR_NONE when there is nothing
  * left to report: status 0 or 128+N; and under an MPI launcher, where MPI_Abort ends this process too,
- * the failing rank reports through `log` itself, and a refusal is left to the process of rank 0.
+ * the failing rank reports through `log` (LOG_ERROR) itself, and a refusal is left to the process of rank 0.
  *
  * SIGTERM and SIGINT are blocked in ranks: see comm_stop_signal. Standard streams are flushed before
  * forking. Under MPI only one comm_run a process. */

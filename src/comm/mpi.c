@@ -658,37 +658,43 @@ static int join(struct comm *c, struct mpi *m, struct error *err)
 }
 
 /* Reports a failure once for the whole group and ends it. Ranks that stumble over the same thing all come
- * here within moments: each waits a little longer than the one before, and the first that reports ends the
- * others. No MPI call is made meanwhile, since messages may be under way into memory that is gone. */
-static void report_and_abort(struct comm *c, int status, const struct log *log, struct error *err)
+ * here within moments: rank 0 reports at once, each other one waits a little longer than the one before.
+ * The first that reports has the launcher end all others, which arrives here as SIGTERM. No MPI call is
+ * made meanwhile, since messages may be under way into memory that is gone. */
+static void report_and_abort(struct comm *c, struct signals *signals, int status, const struct log *log,
+                             struct error *err)
 {
     double share = (double)c->rank / (double)c->size;
-    double seconds = c->secondary ? 2.5 + share : 1.5 * share;
-    struct timespec wait = {.tv_sec = (time_t)seconds};
-    wait.tv_nsec = (long)((seconds - (double)wait.tv_sec) * 1e9);
-    nanosleep(&wait, NULL);
-    char text[sizeof *err];
-    comm_name_rank(err, c->rank);
-    error_format(err, text, sizeof text);
-    log_warning(log, "%s", text);
+    double seconds = c->secondary ? 2.0 + share : c->rank == 0 ? 0.0 : 0.5 + share;
+    bool second;
+    (void)signals_poll(signals); /* an earlier request to stop is not meant */
+    bool ended = signals_wait(signals, seconds, &second) != 0;
+    if (!ended && log && log->line) {
+        char text[sizeof *err];
+        comm_name_rank(err, c->rank);
+        error_format(err, text, sizeof text);
+        log->line(log->context, LOG_ERROR, text);
+    }
     fflush(NULL); /* MPI_Abort does not */
     *err = (struct error){0};
-    MPI_Abort(MPI_COMM_WORLD, status);
+    if (!ended)
+        MPI_Abort(MPI_COMM_WORLD, status);
 }
 
-static int run_joined(struct comm *c, const struct log *log, comm_body *body, void *context,
-                      struct error *err)
+/* True when MPI is to be left in the ordinary way. */
+static bool run_joined(struct comm *c, struct signals *signals, const struct log *log, comm_body *body,
+                       void *context, int *status, struct error *err)
 {
-    int status = comm_body_status(body(c, context, err), err);
-    if (status == ERROR_RUN || status == ERROR_INPUT) {
-        report_and_abort(c, status, log, err);
-        return status;
+    *status = comm_body_status(body(c, context, err), err);
+    if (*status == ERROR_RUN || *status == ERROR_INPUT) {
+        report_and_abort(c, signals, *status, log, err);
+        return false;
     }
     struct mpi *m = mpi_of(c);
     orphans_reap(c, true);
     MPI_Comm_free(&m->collectives);
     MPI_Comm_free(&m->messages);
-    return status;
+    return true;
 }
 
 int mpi_run(int started, const struct log *log, comm_body *body, void *context, struct error *err)
@@ -697,6 +703,7 @@ int mpi_run(int started, const struct log *log, comm_body *body, void *context, 
     struct comm c;
     struct mpi m;
     int provided = MPI_THREAD_SINGLE, before = 0, status = ERROR_RUN;
+    bool leave = true;
     if (MPI_Initialized(&before) != MPI_SUCCESS || before) {
         error_set(err, ERROR_RUN, "MPI", NULL, "it was started in this process before");
         return ERROR_RUN;
@@ -722,13 +729,15 @@ int mpi_run(int started, const struct log *log, comm_body *body, void *context, 
         if (comm_launcher_rank() == 0)
             error_set(err, ERROR_INPUT, "MPI", "use an MPI library that supports MPI_THREAD_FUNNELED",
                       "it does not allow other threads in a rank");
-    } else if (join(&c, &m, err) != 0)
-        report_and_abort(&c, ERROR_RUN, log, err);
-    else {
+    } else if (join(&c, &m, err) != 0) {
+        report_and_abort(&c, &signals, ERROR_RUN, log, err);
+        leave = false;
+    } else {
         c.signals = &signals;
-        status = run_joined(&c, log, body, context, err);
+        leave = run_joined(&c, &signals, log, body, context, &status, err);
     }
-    MPI_Finalize();
+    if (leave)
+        MPI_Finalize();
     signals_restore(&signals);
     return status;
 }

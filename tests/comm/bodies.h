@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static int failed_at(struct error *err, int line, const char *condition)
+static int failed_at(struct error *err, const char *file, int line, const char *condition)
 {
-    char where[32], before[512] = "";
-    snprintf(where, sizeof where, "bodies.h:%d", line);
+    char where[256], before[512] = "";
+    snprintf(where, sizeof where, "%.200s:%d", file, line);
     if (err->kind != ERROR_NONE)
         snprintf(before, sizeof before, " (%.500s)", err->what);
     error_set(err, ERROR_RUN, where, NULL, "%s%s", condition, before);
@@ -24,7 +24,7 @@ static int failed_at(struct error *err, int line, const char *condition)
 
 #define CHECK(condition)                                                                                     \
     if (!(condition))                                                                                        \
-    return failed_at(err, __LINE__, #condition)
+    return failed_at(err, __FILE__, __LINE__, #condition)
 
 /* Up to a millisecond and a half, different for every rank and place: ranks overtake each other. */
 static void dawdle(const struct comm *c, uint64_t place)

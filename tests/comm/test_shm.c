@@ -36,7 +36,7 @@ static int body_too_large(struct comm *c, void *context, struct error *err)
     return 0;
 }
 
-/* The same where only one rank meets the limit. */
+/* The same where only one rank meets the limit: the last, whose share makes the file longer. */
 static int body_one_lacks(struct comm *c, void *context, struct error *err)
 {
     (void)context;
@@ -46,12 +46,12 @@ static int body_one_lacks(struct comm *c, void *context, struct error *err)
     none = before;
     none.rlim_cur = 0;
     signal(SIGXFSZ, SIG_IGN);
-    if (comm_rank(c) == 1)
+    if (comm_rank(c) == comm_size(c) - 1)
         CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
     CHECK(comm_window_create(c, 5000, false, &w, err) != 0);
     CHECK(strstr(err->what, "cannot reserve") && strstr(err->what, "File too large"));
     *err = (struct error){0};
-    if (comm_rank(c) == 1)
+    if (comm_rank(c) == comm_size(c) - 1)
         CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     CHECK(comm_window_create(c, 5000, true, &w, err) == 0);
     if (use_window(c, &w, 5000, true, 1, err) != 0)
