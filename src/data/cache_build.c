@@ -237,11 +237,29 @@ static int fill_directory(struct build *b, const char *directory, struct error *
     return result == 0 ? file_sync_directory(directory, err) : -1;
 }
 
+/* A token takes 4 bytes and stands for about as many of text. Of what is compressed less is known, so only
+ * what cannot go well is refused. */
+static int check_space(const struct build *b, struct error *err)
+{
+    int64_t text = 0, space;
+    for (int64_t i = 0; i < b->manifest.file_count; i++)
+        text += b->manifest.files[i].size;
+    if (file_free_space(b->root, &space, err) != 0)
+        return -1;
+    if (space >= text / 4)
+        return 0;
+    char needed[32], there[32];
+    return error_set(err, ERROR_INPUT, b->root,
+                     "free some space there, or set data.cache to another directory",
+                     "the tokens of %s of text do not fit into the %s that are free",
+                     format_bytes(text, needed), format_bytes(space, there));
+}
+
 /* Makes the cache aside and gives it its name. */
 static int make_cache(struct build *b, struct error *err)
 {
     char *temporary;
-    if (make_temporary(b, &temporary, err) != 0)
+    if (check_space(b, err) != 0 || make_temporary(b, &temporary, err) != 0)
         return -1;
     int result = fill_directory(b, temporary, err);
     if (result == 0 && rename(temporary, b->path) == 0) {

@@ -107,6 +107,7 @@ static int open_archive(struct text_reader *r, struct error *err)
         int code;
         const char *name;
     } filters[] = {
+        [TEXT_PLAIN] = {archive_read_support_filter_none, ARCHIVE_FILTER_NONE, "plain text"},
         [TEXT_GZIP] = {archive_read_support_filter_gzip, ARCHIVE_FILTER_GZIP, "gzip"},
         [TEXT_ZSTD] = {archive_read_support_filter_zstd, ARCHIVE_FILTER_ZSTD, "zstd"},
         [TEXT_XZ] = {archive_read_support_filter_xz, ARCHIVE_FILTER_XZ, "xz"},

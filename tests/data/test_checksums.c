@@ -118,8 +118,9 @@ static void test_damaged_record(void **state)
         "[]",
         "{\"files\": 3}",
         "{\"files\": [{\"path\": \"/a\", \"device\": 1}]}",
-        "{\"files\": [{\"path\": \"/a\", \"device\": 1, \"inode\": 1, \"size\": 1, "
-        "\"mtime_ns\": 1, \"ctime_ns\": 1, \"checksum\": \"xyz\"}]}"};
+        ("{\"files\": [{\"path\": \"/a\", \"device\": 1, \"inode\": 1, \"size\": 1, "
+         "\"mtime_ns\": 1, \"ctime_ns\": 1, \"checksum\": \"xyz\"}]}"),
+    };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct checksum_record record;
         put_text("checksums.json", texts[i]);

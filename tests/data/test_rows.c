@@ -193,10 +193,11 @@ static void test_random_settings(void **state)
         lengths[rng_below(seed, 1, draw++, (uint64_t)documents)] = 2 + longest; /* some target */
         struct token_cache cache;
         make_cache(&cache, lengths, documents);
-        struct row_options o = {.seq_len = 1 + (int64_t)rng_below(seed, 1, draw++, 12),
-                                .seed = rng_bits(seed, 1, draw++),
-                                .global_batch = 1 + (int64_t)rng_below(seed, 1, draw++, 9),
-                                .pad_id = (int64_t)rng_below(seed, 1, draw++, 3)};
+        struct row_options o = {0};
+        o.seq_len = 1 + (int64_t)rng_below(seed, 1, draw++, 12);
+        o.seed = rng_bits(seed, 1, draw++);
+        o.global_batch = 1 + (int64_t)rng_below(seed, 1, draw++, 9);
+        o.pad_id = (int64_t)rng_below(seed, 1, draw++, 3);
         for (int variant = 0; variant < 4; variant++) {
             o.pack = variant & 1;
             o.shuffle = variant & 2;
