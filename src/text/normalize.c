@@ -1,5 +1,6 @@
 #include "text/normalize.h"
 
+#include "text/characters.h"
 #include "text/maps.h"
 #include "text/utf8.h"
 
@@ -19,10 +20,40 @@ void nfc_scratch_free(struct nfc_scratch *scratch)
     *scratch = (struct nfc_scratch){0};
 }
 
-/* Stays as it is and never joins what stands before it: Latin of one or two bytes, and ideographs. */
-static bool is_inert(uint32_t c)
+/* Combining characters that came after Unicode 9 and before 14 (and what composes since then). */
+static const struct range {
+    uint32_t first, last;
+} newer[] = {
+    {0x7FD, 0x7FD},     {0x8D3, 0x8D3},     {0x9FE, 0x9FE},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},
+    {0x1ABF, 0x1AC0},   {0x1DF6, 0x1DF9},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC},
+    {0x10F46, 0x10F50}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11930, 0x11938},
+    {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47},
+    {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x16FF0, 0x16FF1},
+    {0x1E130, 0x1E136}, {0x1E2EC, 0x1E2EF},
+};
+
+enum behaviour {
+    JOINS,  /* may join or swap with what stands before it */
+    STARTS, /* does not, and stays as it is: Latin of one or two bytes, and ideographs */
+    ALONE,  /* nor does what stands behind it: unknown to normalization */
+};
+
+static enum behaviour behaviour_of(uint32_t c)
 {
-    return c < 0x300 || (c >= 0x3400 && c < 0xa000);
+    size_t low = 0, high = sizeof newer / sizeof *newer;
+
+    if (c < 0x300 || (c >= 0x3400 && c < 0xa000))
+        return STARTS;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c > newer[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < sizeof newer / sizeof *newer && c >= newer[low].first)
+        return ALONE;
+    return character_stand_in(c) != c ? ALONE : JOINS;
 }
 
 static unsigned combining_class(int32_t c)
@@ -103,26 +134,27 @@ static int append_normalized(struct nfc_scratch *scratch, const uint8_t *s, size
 int nfc_append(struct nfc_scratch *scratch, const uint8_t *s, size_t n, struct strbuf *out)
 {
     size_t done = 0;  /* what was appended */
-    size_t inert = 0; /* where the last inert character starts */
+    size_t start = 0; /* of the piece that the next character may join */
     size_t at = 0;
 
     while (at < n) {
-        size_t start = at;
-        if (is_inert(utf8_next(s, &at))) {
-            inert = start;
+        size_t before = at;
+        enum behaviour behaviour = behaviour_of(utf8_next(s, &at));
+        if (behaviour != JOINS) {
+            start = behaviour == STARTS ? before : at;
             continue;
         }
         while (at < n) {
-            start = at;
-            if (is_inert(utf8_next(s, &at))) {
-                at = start;
+            before = at;
+            if (behaviour_of(utf8_next(s, &at)) != JOINS) {
+                at = before;
                 break;
             }
         }
-        strbuf_append(out, s + done, inert - done);
-        if (append_normalized(scratch, s + inert, at - inert, out) != 0)
+        strbuf_append(out, s + done, start - done);
+        if (append_normalized(scratch, s + start, at - start, out) != 0)
             return -1;
-        done = inert = at;
+        done = start = at;
     }
     strbuf_append(out, s + done, n - done);
     return out->failed ? -1 : 0;

@@ -1,4 +1,5 @@
-/* NFC (Unicode Standard Annex 15) with the data of utf8proc. */
+/* NFC (Unicode Standard Annex 15) with the data of utf8proc, as of Unicode 9: Hugging Face normalizes so, and
+ * tokenizers were trained on that. Characters that came later are left as and where they are. */
 #ifndef TERCET_TEXT_NORMALIZE_H
 #define TERCET_TEXT_NORMALIZE_H
 
