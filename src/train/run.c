@@ -33,6 +33,8 @@ static int make_backend(struct train_run *run, struct error *err)
 {
     struct backend_options options = run->options->backend;
     int local = comm_local_size(run->comm);
+    if (run->options->plan_ranks)
+        local = run->options->plan_ranks;
     if (options.threads == 0)
         options.threads = pool_cpus() / local > 0 ? pool_cpus() / local : 1;
     options.first_cpu = comm_local_rank(run->comm) * options.threads;
@@ -55,28 +57,63 @@ static int make_backend(struct train_run *run, struct error *err)
     return status;
 }
 
+/* What these options need of this machine: its ranks together, shared memory once. */
+static int memory_needed(struct train_run *run, const struct engine_options *options, struct engine_memory *memory,
+                         int64_t *needed, struct error *err)
+{
+    const struct train_options *o = run->options;
+    bool shares = o->plan_ranks ? !o->plan_messages : comm_shares_memory(run->comm);
+    int ranks = run->plan.ranks, local = o->plan_ranks ? ranks : comm_local_size(run->comm);
+    if (engine_plan(run->model, run->backend, options, ranks, shares, memory, err) != 0)
+        return -1;
+    *needed = memory->private_total * local + memory->shared_total;
+    return 0;
+}
+
+/* Does not fit: the recompute that would, else the largest micro_batch that would with it. */
+static int advise(struct train_run *run, struct error *err)
+{
+    struct train_plan *p = &run->plan;
+    struct engine_options try = run->engine_options;
+    struct engine_memory memory;
+    int64_t needed;
+    char text[32];
+    try.recompute = RECOMPUTE_FULL;
+    for (; try.micro_batch >= 1; try.micro_batch /= 2) {
+        if (memory_needed(run, &try, &memory, &needed, err) != 0)
+            return -1;
+        if (needed > p->memory_available)
+            continue;
+        snprintf(p->advice, sizeof p->advice, "train.recompute=full train.micro_batch=%lld needs %s and would fit",
+                 (long long)try.micro_batch, format_bytes(needed, text));
+        return 0;
+    }
+    snprintf(p->advice, sizeof p->advice,
+             "no micro_batch fits, even with train.recompute=full: shorten data.seq_len, raise parallel.zero, or take "
+             "fewer ranks on this machine, a smaller model or more memory");
+    return 0;
+}
+
 static int fill_plan(struct train_run *run, struct error *err)
 {
     struct train_plan *p = &run->plan;
     const struct train_options *o = run->options;
-    bool shares = comm_shares_memory(run->comm);
-    if (engine_plan(run->model, run->backend, &run->engine_options, comm_size(run->comm), shares, &p->memory, err) != 0)
-        return -1;
+    p->ranks = o->plan_ranks ? o->plan_ranks : comm_size(run->comm);
     p->model = run->model;
-    p->rows = &run->data.rows;
-    p->data = &run->data.cache;
+    p->rows = run->data.open ? &run->data.rows : NULL;
+    p->data = run->data.open ? &run->data.cache : NULL;
     p->eval_rows = run->eval.open ? &run->eval.rows : NULL;
     p->eval_data = run->eval.open ? &run->eval.cache : NULL;
     p->parameters = model_parameter_count(run->model);
     p->micro_batches = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
     p->first_step = run->state.step;
-    p->ranks = comm_size(run->comm);
-    p->transport = comm_name(run->comm);
+    p->transport = o->plan_ranks == 0 ? comm_name(run->comm) : o->plan_messages ? "mpi" : p->ranks > 1 ? "shm" : "self";
     p->backend = run->options->backend.name;
     p->resume_from = run->resume_from;
     p->memory_available = memory_available();
-    p->memory_needed = p->memory.private_total * comm_local_size(run->comm) + p->memory.shared_total;
-    return 0;
+    if (memory_needed(run, &run->engine_options, &p->memory, &p->memory_needed, err) != 0)
+        return -1;
+    return p->memory_available >= 0 && p->memory_needed > p->memory_available ? advise(run, err) : 0;
 }
 
 static int prepare(struct train_run *run, struct error *err)
@@ -92,8 +129,12 @@ static int prepare(struct train_run *run, struct error *err)
     for (int u = 0; o->decay_all && u < run->model->unit_count; u++)
         for (int k = 0; k < run->model->units[u].param_count; k++)
             run->model->units[u].params[k].decay = true;
-    if (run_setup_data(run, err) != 0 || run_check_output(run, err) != 0 || make_backend(run, err) != 0)
+    if (o->plan_ranks == 0 && (run_setup_data(run, err) != 0 || run_check_output(run, err) != 0))
         return -1;
+    if (make_backend(run, err) != 0)
+        return -1;
+    if (o->plan_ranks)
+        return fill_plan(run, err);
     run->schedule = o->schedule;
     run->schedule.total = run->plan.total_steps;
     run->adamw = o->adamw;

@@ -58,6 +58,9 @@ struct train_options {
     /* Compares the run file of the checkpoint with this one; fills err where a key may not differ. */
     int (*compare_run)(void *context, const char *old_yaml, struct error *err);
     void *compare_context;
+    /* For a plan alone: no data, no OUTPUT; for so many ranks on this machine, whatever the comm. 0: a run. */
+    int plan_ranks;
+    bool plan_messages; /* these ranks would pass messages instead of sharing memory */
 };
 
 struct train_report {
@@ -78,7 +81,7 @@ void train_free(struct train_run *run); /* NULL is allowed */
 /* What train_prepare found. */
 struct train_plan {
     const struct model *model;
-    const struct row_plan *rows, *eval_rows; /* eval_rows NULL: none */
+    const struct row_plan *rows, *eval_rows; /* NULL: none */
     const struct token_cache *data, *eval_data;
     int64_t parameters, total_steps, first_step, micro_batches;
     int ranks, threads;
@@ -86,6 +89,7 @@ struct train_plan {
     struct engine_memory memory;
     int64_t memory_available; /* of this machine */
     int64_t memory_needed;    /* of this machine's ranks together, shared memory once */
+    char advice[256];         /* where that does not fit: the settings that would; else empty */
     const char *resume_from;  /* NULL: from the start */
 };
 const struct train_plan *train_plan(const struct train_run *run);
