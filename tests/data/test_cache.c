@@ -477,10 +477,10 @@ static void test_damaged(void **state)
     } cases[] = {
         {"tokens.u32", 20, true, false},     {"tokens.u32", 5, false, true},
         {"ends.u64", 8, true, false},        {"ends.u64", 9, false, false},
-        {"ends.u64", 0, true, false},        {"places.u64", 8, true, false},
-        {"places.u64", 0, false, true},      {"manifest.json", 90, false, false},
-        {"manifest.json", 20, false, false}, {"manifest.json", 0, true, false},
-        {"manifest.json", 100, true, false},
+        {"ends.u64", 0, false, false},       {"ends.u64", 0, true, false},
+        {"places.u64", 8, true, false},      {"places.u64", 0, false, true},
+        {"manifest.json", 90, false, false}, {"manifest.json", 20, false, false},
+        {"manifest.json", 0, true, false},   {"manifest.json", 100, true, false},
     };
     int rebuilt = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
