@@ -56,8 +56,9 @@ static void run_rows(const struct op_call *c, const int64_t *of, enum dtype type
         reference_cache_write(out[0].data, in[0].data, in[1].data, type, of['T'], of['W']);
         break;
     case OP_LINEAR:
-        reference_linear(out[0].data, out[0].type, in[0].data, in[1].data, c->inputs > 2 ? in[2].data : NULL,
-                         type, of['T'], of['I'], of['O']);
+        reference_linear(out[0].data, out[0].type, in[0].data, in[1].data,
+                         c->inputs > 2 && operand_present(&in[2]) ? in[2].data : NULL, type, of['T'], of['I'],
+                         of['O']);
         break;
     case OP_LINEAR_GRAD_INPUT:
         reference_linear_grad_input(out[0].data, in[0].data, in[1].data, type, of['T'], of['I'], of['O']);
@@ -149,8 +150,9 @@ static void run_flat(const struct op_call *c, const int64_t *of, enum dtype type
         reference_sum_squares(out[0].data, in[0].data, of['n']);
         break;
     case OP_ADAMW:
-        reference_adamw(out[0].data, out[1].data, out[2].data, c->outputs > 3 ? out[3].data : NULL, type,
-                        in[0].data, of['n'], &c->attr.adamw);
+        reference_adamw(out[0].data, out[1].data, out[2].data,
+                        c->outputs > 3 && operand_present(&out[3]) ? out[3].data : NULL, type, in[0].data,
+                        of['n'], &c->attr.adamw);
         break;
     default: /* OP_CAST */
         dtype_convert(out[0].type, out[0].data, in[0].type, in[0].data, of['n']);

@@ -1,0 +1,322 @@
+/* The cpu backend against the reference, and against itself: threads, number of rows, instruction sets.
+ *
+ * Bounds. u = 2^-24 is the unit roundoff of fp32, r that of the storage (2^-8 for bf16, u for fp32). Both
+ * sides round their result to storage, so they may differ by 2 r |value| where the exact results agree. A
+ * sum of n products of fp32 numbers, in any order, errs by at most n u S, S being the sum of the products'
+ * absolute values; with rounding errors of random sign by 6 sqrt(n) u S, but for a probability of
+ * about 2n exp(-18) (Higham & Mary, "A new approach to probabilistic rounding error analysis", 2019).
+ * The numbers here are always the same, so either it holds or it does not. Inputs lie in [-1, 1). */
+#include "shapes.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const double u = 0x1p-24;
+
+static double sum_error(double n, double magnitude)
+{
+    return (6 * sqrt(n) + 2) * u * magnitude;
+}
+
+/* Replaces inputs by their absolute values: the reference then gives S of each element. */
+static void absolute(struct trial *t)
+{
+    for (int i = 0; i < t->call.inputs; i++)
+        for (int64_t k = 0; k < operand_elements(&t->call.in[i]); k++)
+            operand_set(&t->call.in[i], k, fabs(operand_get(&t->call.in[i], k)));
+}
+
+/* Largest reciprocal deviation among the inputs of an rmsnorm gradient. */
+static double largest(const struct operand *x)
+{
+    double most = 0;
+    for (int64_t i = 0; i < operand_elements(x); i++)
+        most = fmax(most, fabs(operand_get(x, i)));
+    return most;
+}
+
+/* Error of a softmax weight, relative: that of its score (of lse as well), of exp (2 ulp), of the sum. */
+static double weight_error(const struct trial *t)
+{
+    double dim = (double)t->call.attr.head_dim, scores = (double)t->call.attr.scale * dim;
+    return 2 * sum_error(dim, scores) + 8 * u;
+}
+
+/* Absolute error of the fp32 arithmetic of an output element; negative: bits must be equal. */
+static double arithmetic_error(const struct trial *t, int output, double value, double magnitude)
+{
+    const struct op_call *c = &t->call;
+    double tokens = (double)c->in[0].dim[0], keys = c->op == OP_ATTENTION ? (double)c->in[1].dim[0] : tokens;
+    double bf16 = c->in[0].type == DTYPE_BF16 ? 0x1p-8 : 0;
+    double group = c->attr.kv_heads ? (double)(c->attr.heads / c->attr.kv_heads) : 1;
+    double dim = (double)c->attr.head_dim, scale = (double)c->attr.scale;
+    switch (c->op) {
+    case OP_LINEAR:
+        return sum_error((double)c->in[0].dim[1] + 1, magnitude);
+    case OP_LINEAR_GRAD_INPUT:
+        return sum_error((double)c->in[1].dim[0], magnitude);
+    case OP_LINEAR_GRAD_WEIGHT:
+    case OP_LINEAR_GRAD_BIAS:
+        return sum_error(tokens, magnitude);
+    case OP_RMSNORM: /* 16 lanes; the normalised x may fall to the other side of a bf16 rounding */
+        return fabs(value) *
+               (sum_error((double)c->in[0].dim[1] / 16 + 16, 1) + 8 * u + (output ? 0 : 2 * bf16));
+    case OP_RMSNORM_GRAD_INPUT: { /* r (g - x r^2 mean(g x)), |g|, |x| <= 1 */
+        double r = largest(&c->in[3]);
+        return r * (1 + r * r) * (sum_error((double)c->in[0].dim[1] / 16 + 16, 1) + 8 * u);
+    }
+    case OP_RMSNORM_GRAD_WEIGHT:
+        return sum_error(tokens, tokens * largest(&c->in[2]));
+    case OP_ROPE: /* two products and a sum, of at most 1 each */
+        return 4 * u;
+    case OP_SWIGLU:
+        return 16 * u;
+    case OP_SWIGLU_GRAD:
+        return 32 * u;
+    case OP_ATTENTION: /* an average of values of at most 1; output 1 is the logarithm of the sum */
+        return 2 * weight_error(t) + sum_error(keys, 1) + (output ? 4 * u * fabs(value) : 0);
+    case OP_ATTENTION_GRAD: { /* dq, per unit of weight; dk and dv collect the weights of all rows */
+        double slope = 2 * dim, of_slope = slope * weight_error(t) + 2 * sum_error(dim, dim);
+        double dq = scale * (of_slope + sum_error(tokens, slope));
+        double rows = tokens * group;
+        return output == 0 ? dq : output == 1 ? rows * dq : rows * weight_error(t) + sum_error(rows, rows);
+    }
+    case OP_LOSS: { /* both outputs carry a logit's error; 2 ulp of exp; rounding of lse */
+        double width = (double)c->in[0].dim[1];
+        return 2 * sum_error(width, width) + 16 * u + 4 * u * fabs(value);
+    }
+    case OP_LOSS_GRAD: { /* gradients of logits are stored in the compute type: relative error bf16 */
+        double width = (double)c->in[0].dim[1], logit = 2 * sum_error(width, width) + 8 * u + bf16;
+        double terms = output == 0 ? (double)c->in[1].dim[0] : tokens;
+        double weights = output == 0 ? 2 : 2 * tokens; /* sum of |p - 1 at the target| */
+        return weights * logit + sum_error(terms, weights);
+    }
+    default:
+        return -1;
+    }
+}
+
+static void compare(const struct trial *t, const struct result *cpu, const struct result *reference,
+                    const struct result *magnitudes)
+{
+    for (int o = 0; o < cpu->outputs; o++) {
+        if (!operand_present(&cpu->out[o]))
+            continue;
+        double r = cpu->out[o].type == DTYPE_BF16 ? 0x1p-8 : u;
+        for (int64_t i = 0; i < operand_elements(&cpu->out[o]); i++) {
+            double a = operand_get(&cpu->out[o], i), b = operand_get(&reference->out[o], i);
+            double magnitude = magnitudes ? operand_get(&magnitudes->out[o], i) : 0;
+            double bound = arithmetic_error(t, o, b, magnitude);
+            bool good = bound < 0 ? memcmp(operand_at(&cpu->out[o], i), operand_at(&reference->out[o], i),
+                                           (size_t)dtype_bytes(cpu->out[o].type, 1)) == 0
+                                  : a == b || fabs(a - b) <= bound + 2 * r * fabs(b);
+            if (!good)
+                fail_msg("%s, %s, output %d, element %lld: %.9g, reference %.9g, bound %.3g",
+                         op_name(t->call.op), dtype_info(t->call.in[0].type)->name, o, (long long)i, a, b,
+                         bound);
+        }
+    }
+}
+
+static bool is_linear(enum op op)
+{
+    return op >= OP_LINEAR && op <= OP_LINEAR_GRAD_BIAS;
+}
+
+static void compare_all(const char *isa)
+{
+    struct backend *reference = test_backend("reference", NULL, 1), *cpu = test_backend("cpu", isa, 2);
+    for (int type = 0; type < 2; type++)
+        for (int i = 0; i < TRIALS; i++) {
+            struct trial t;
+            struct result of_cpu, of_reference, magnitudes;
+            trial_make(&t, trials[i].op, &trials[i].shape, type ? DTYPE_BF16 : DTYPE_F32);
+            trial_complete(reference, &t);
+            trial_run(reference, &t, &of_reference);
+            trial_run(cpu, &t, &of_cpu);
+            if (is_linear(t.call.op)) {
+                absolute(&t);
+                trial_run(reference, &t, &magnitudes);
+            }
+            compare(&t, &of_cpu, &of_reference, is_linear(t.call.op) ? &magnitudes : NULL);
+            if (is_linear(t.call.op))
+                result_free(&magnitudes);
+            result_free(&of_cpu);
+            result_free(&of_reference);
+            trial_free(&t);
+        }
+    backend_destroy(cpu);
+    backend_destroy(reference);
+}
+
+static void test_cpu_matches_reference(void **state)
+{
+    (void)state;
+    compare_all("auto");
+}
+
+static void test_threads_leave_no_trace(void **state)
+{
+    (void)state;
+    struct backend *reference = test_backend("reference", NULL, 1), *cpu[4];
+    for (int n = 0; n < 4; n++)
+        cpu[n] = test_backend("cpu", NULL, n + 1);
+    for (int type = 0; type < 2; type++)
+        for (int i = 0; i < TRIALS; i++) {
+            struct trial t;
+            struct result first, other;
+            trial_make(&t, trials[i].op, &trials[i].shape, type ? DTYPE_BF16 : DTYPE_F32);
+            trial_complete(reference, &t);
+            trial_run(cpu[0], &t, &first);
+            for (int n = 1; n < 4; n++) {
+                trial_run(cpu[n], &t, &other);
+                assert_same_bits(&first, &other, op_name(t.call.op));
+                result_free(&other);
+            }
+            result_free(&first);
+            trial_free(&t);
+        }
+    for (int n = 0; n < 4; n++) {
+        assert_true(backend_threads_seen(cpu[n]) <= n + 1);
+        backend_destroy(cpu[n]);
+    }
+    backend_destroy(reference);
+}
+
+/* The first rows of a call are a smaller call's rows. */
+static void rows_agree(struct backend *cpu, enum op op, struct trial_shape shape, enum dtype type)
+{
+    static const int64_t counts[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 64, 65, 127, 255, 256, 257, 300};
+    struct trial whole;
+    struct result all, some;
+    shape.tokens = 515;
+    trial_make(&whole, op, &shape, type);
+    trial_run(cpu, &whole, &all);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct trial part;
+        shape.tokens = counts[i];
+        trial_make(&part, op, &shape, type); /* numbers depend on the place alone: the same rows */
+        trial_run(cpu, &part, &some);
+        if (memcmp(some.out[0].data, all.out[0].data, (size_t)operand_bytes(&some.out[0])) != 0)
+            fail_msg("%s %s: rows change where %lld are computed", op_name(op), dtype_info(type)->name,
+                     (long long)counts[i]);
+        result_free(&some);
+        trial_free(&part);
+    }
+    result_free(&all);
+    trial_free(&whole);
+}
+
+static void rows_agree_everywhere(const char *isa)
+{
+    static const struct trial_shape shapes[] = {
+        {.width = 15, .out = 7, .optional = true},
+        {.width = 60, .out = 331},
+        {.width = 576, .out = 200},
+        {.width = 331, .out = 1100, .optional = true},
+    };
+    struct backend *cpu = test_backend("cpu", isa, 2);
+    for (int type = 0; type < 2; type++) {
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            rows_agree(cpu, OP_LINEAR, shapes[i], type ? DTYPE_BF16 : DTYPE_F32);
+            rows_agree(cpu, OP_LINEAR_GRAD_INPUT, shapes[i], type ? DTYPE_BF16 : DTYPE_F32);
+        }
+        rows_agree(cpu, OP_LOSS, (struct trial_shape){.width = 60, .vocabulary = 700},
+                   type ? DTYPE_BF16 : DTYPE_F32);
+        rows_agree(cpu, OP_RMSNORM, (struct trial_shape){.width = 60}, type ? DTYPE_BF16 : DTYPE_F32);
+    }
+    backend_destroy(cpu);
+}
+
+static void test_rows_do_not_depend_on_their_number(void **state)
+{
+    (void)state;
+    rows_agree_everywhere(NULL);
+}
+
+/* A token decoded over a cache has the bits that it has in the whole piece. */
+static void test_decoding_equals_prefill(void **state)
+{
+    (void)state;
+    enum { LENGTH = 150 };
+    struct backend *cpu = test_backend("cpu", NULL, 2);
+    struct trial_shape shape = {.tokens = LENGTH,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .head_dim = 12,
+                                .pieces = {{0, LENGTH, 0, LENGTH}},
+                                .piece_count = 1};
+    struct trial whole;
+    struct result all;
+    trial_make(&whole, OP_ATTENTION, &shape, DTYPE_F32);
+    trial_run(cpu, &whole, &all);
+    for (int32_t at = 0; at < LENGTH; at += 7) {
+        struct trial one;
+        struct result r;
+        shape.tokens = 1;
+        shape.rows = LENGTH;
+        shape.pieces[0][1] = 1;
+        shape.pieces[0][3] = at + 1;
+        trial_make(&one, OP_ATTENTION, &shape, DTYPE_F32);
+        memcpy(one.call.in[0].data, operand_at(&whole.call.in[0], (int64_t)at * 48), 48 * sizeof(float));
+        trial_run(cpu, &one, &r);
+        assert_memory_equal(r.out[0].data, operand_at(&all.out[0], (int64_t)at * 48), 48 * sizeof(float));
+        result_free(&r);
+        trial_free(&one);
+    }
+    result_free(&all);
+    trial_free(&whole);
+    backend_destroy(cpu);
+}
+
+/* Runs this program again with a cap as its argument: a cap holds for a process and stands at its start. */
+static void test_capped(void **state)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        execl("/proc/self/exe", "test_cpu", (const char *)*state, (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_matches_reference_capped(void **state)
+{
+    compare_all(*state);
+}
+
+static void test_rows_capped(void **state)
+{
+    rows_agree_everywhere(*state);
+}
+
+static int run_capped(char *isa)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_matches_reference_capped, isa),
+        cmocka_unit_test_prestate(test_rows_capped, isa),
+    };
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static char portable[] = "portable", avx2[] = "avx2", avx512[] = "avx512";
+    if (argc > 1)
+        return run_capped(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu_matches_reference),
+        cmocka_unit_test(test_threads_leave_no_trace),
+        cmocka_unit_test(test_rows_do_not_depend_on_their_number),
+        cmocka_unit_test(test_decoding_equals_prefill),
+        cmocka_unit_test_prestate(test_capped, portable),
+        cmocka_unit_test_prestate(test_capped, avx2),
+        cmocka_unit_test_prestate(test_capped, avx512),
+    };
+    return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+}
