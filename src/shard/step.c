@@ -99,6 +99,15 @@ int shard_grads(struct shard *s, int unit, float **base, struct error *err)
     return 0;
 }
 
+/* Messages arrive in the staging memory while an exchange is open. */
+static int staging_access(struct shard *s, const struct comm_exchange *x, bool begin, struct error *err)
+{
+    if (!x->staging)
+        return 0;
+    return begin ? backend_begin_access(s->backend, x->staging, x->staging_bytes, err)
+                 : backend_end_access(s->backend, x->staging, x->staging_bytes, err);
+}
+
 int shard_reduce_begin(struct shard *s, int unit, int contributors, struct error *err)
 {
     struct shard_unit *u = &s->units[unit];
@@ -109,6 +118,7 @@ int shard_reduce_begin(struct shard *s, int unit, int contributors, struct error
         return -1;
     flat_layout_cuts(&u->layout, comm_size(s->comm), 4, s->cuts);
     if (backend_begin_access(s->backend, sender->exchange.send, sender->exchange.capacity, err) != 0 ||
+        staging_access(s, &sender->exchange, true, err) != 0 ||
         comm_exchange_layout(&sender->exchange, s->cuts, err) != 0 ||
         comm_exchange_begin(&sender->exchange, contributors, err) != 0)
         return -1;
@@ -149,7 +159,9 @@ int shard_reduce_finish(struct shard *s, int unit, bool first, struct error *err
         if (backend_run(s->backend, 0, &call, err) != 0)
             return -1;
     }
-    return backend_sync(s->backend, 0, err) != 0 ? -1 : comm_exchange_end(&sender->exchange, err);
+    if (backend_sync(s->backend, 0, err) != 0 || staging_access(s, &sender->exchange, false, err) != 0)
+        return -1;
+    return comm_exchange_end(&sender->exchange, err);
 }
 
 int shard_sum_squares(struct shard *s, struct exact_sum *sum, struct error *err)
