@@ -675,11 +675,10 @@ static void test_memory(void **state)
     size_t n = (size_t)96 << 20;
     char *text = malloc(n);
     assert_non_null(text);
-    for (size_t i = 0; i < n; i += 4096) {
-        memset(text + i, 'x', 4096);
-        memcpy(text + i, "{\"text\": \"", 10);
-        memcpy(text + i + 4093, "\"}\n", 3);
-    }
+    char line[4097];
+    assert_int_equal(snprintf(line, sizeof line, "{\"text\": \"%04083d\"}\n", 0), 4096);
+    for (size_t i = 0; i < n; i += 4096)
+        memcpy(text + i, line, 4096);
     put_packed("a.jsonl.zst", text, n);
     free(text);
     const char *files[] = {"a.jsonl.zst"};
