@@ -12,6 +12,11 @@
 
 /* In the order of the help. */
 static const struct verb verbs[] = {
+    {"train", "trains a model", cmd_train},
+    {"plan", "the memory that each rank of a run needs", cmd_plan},
+    {"eval", "the loss of a model on text", cmd_eval},
+    {"generate", "continues a text", cmd_generate},
+    {"logits", "all logits of one sequence, for comparing with other programs", cmd_logits},
     {"tokenizer", "trains a tokenizer; turns text into token ids and back", cmd_tokenizer},
     {"data", "what a data set holds: documents, tokens, lengths, what is dropped", cmd_data},
     {"inspect", "what a model directory, checkpoint, safetensors or event file holds", cmd_inspect},
