@@ -7,6 +7,8 @@
 #   make asan tsan  runs the tests under sanitizers (tsan: those of threaded parts, with clang)
 #   make install    PREFIX=/usr/local, DESTDIR as usual
 #   make clean
+#
+# CMAKE_ARGS=… goes to the configuration of the release build: CMAKE_ARGS=-DTERCET_MPI=OFF.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -19,7 +21,7 @@ BUILD = env MAKEFLAGS=--no-print-directory $(CMAKE) --build
 .PHONY: build demo test lint asan tsan install clean
 
 build:
-	$(CMAKE) --preset release
+	$(CMAKE) --preset release $(CMAKE_ARGS)
 	$(BUILD) --preset release --parallel $(JOBS)
 
 demo: build

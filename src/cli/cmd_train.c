@@ -12,7 +12,7 @@ struct train_arguments {
     const char **overrides, **allow;
     int64_t override_count, allow_count;
     int ranks;
-    bool resume, overwrite, dry_run, json, help_config, plan;
+    bool resume, overwrite, dry_run, json, help_config, help_markdown, plan;
     const char *resume_path;
     struct cli *cli;
     struct run_config config;
@@ -23,19 +23,23 @@ struct train_arguments {
 enum { OPTION_RESUME = CLI_OWN, OPTION_OVERWRITE, OPTION_DRY_RUN, OPTION_ALLOW, OPTION_HELP_CONFIG };
 
 static const struct argp_option train_table[] = {
-    {"ranks", 'n', "RANKS", 0, "Start so many ranks on this machine (an MPI launcher's ranks are joined without it)", 0},
+    {"ranks", 'n', "RANKS", 0,
+     "Start so many ranks on this machine (an MPI launcher's ranks are joined without it)", 0},
     {"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,
      "Go on from this checkpoint, or from the newest one; starts where there is none", 0},
     {"overwrite", OPTION_OVERWRITE, NULL, 0, "Remove the run that the output directory holds", 0},
-    {"allow-change", OPTION_ALLOW, "KEY", 0, "With --resume: this key of the run file may differ from before", 0},
+    {"allow-change", OPTION_ALLOW, "KEY", 0, "With --resume: this key of the run file may differ from before",
+     0},
     {"dry-run", OPTION_DRY_RUN, NULL, 0, "Check everything, print the plan and stop", 0},
-    {"help-config", OPTION_HELP_CONFIG, NULL, 0, "Print every key of the run file and stop", 0},
+    {"help-config", OPTION_HELP_CONFIG, "FORMAT", OPTION_ARG_OPTIONAL,
+     "Print every key of the run file and stop; FORMAT: text, or markdown as in docs/run-file.md", 0},
     {"json", CLI_JSON, NULL, 0, "Print one JSON object at the end", 0},
     {0},
 };
 static const struct argp_option plan_table[] = {
     {"ranks", 'n', "RANKS", 0, "Plan for so many ranks on this machine", 0},
-    {"help-config", OPTION_HELP_CONFIG, NULL, 0, "Print every key of the run file and stop", 0},
+    {"help-config", OPTION_HELP_CONFIG, "FORMAT", OPTION_ARG_OPTIONAL,
+     "Print every key of the run file and stop; FORMAT: text, or markdown as in docs/run-file.md", 0},
     {"json", CLI_JSON, NULL, 0, "Print one JSON object", 0},
     {0},
 };
@@ -72,6 +76,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case OPTION_HELP_CONFIG:
         a->help_config = true;
+        a->help_markdown = text && strcmp(text, "markdown") == 0;
+        if (text && !a->help_markdown && strcmp(text, "text") != 0)
+            argp_error(state, "--help-config=%s: expected text or markdown", text);
         return 0;
     case CLI_JSON:
         a->json = true;
@@ -91,17 +98,27 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 static const struct argp train_argp = {
-    train_table, parse, "RUN.yaml [key=value …]",
+    train_table,
+    parse,
+    "RUN.yaml [key=value …]",
     "Example:\n  tercet train run.yaml -n 2 train.steps=100\n\n"
     "Trains a model: JSON Lines text in, a Hugging Face model directory out.\v"
     "key=value overrides a key of the run file by its dotted path; key=null unsets it. SIGTERM, SIGINT or an "
-    "empty file OUTPUT/stop finish the step, save and stop; --resume goes on from there, with any number of ranks.",
-    NULL, NULL, NULL};
-static const struct argp plan_argp = {
-    plan_table, parse, "RUN.yaml [key=value …]",
-    "Example:\n  tercet plan run.yaml -n 2\n\nPrints the memory that each rank of a run needs, item by item.\v"
-    "Nothing of it is allocated, and no text is read. Where it does not fit this machine, the settings that would.",
-    NULL, NULL, NULL};
+    "empty file OUTPUT/stop finish the step, save and stop; --resume goes on from there, with any number of "
+    "ranks.",
+    NULL,
+    NULL,
+    NULL};
+static const struct argp plan_argp = {plan_table,
+                                      parse,
+                                      "RUN.yaml [key=value …]",
+                                      "Example:\n  tercet plan run.yaml -n 2\n\nPrints the memory that each "
+                                      "rank of a run needs, item by item.\v"
+                                      "Nothing of it is allocated, and no text is read. Where it does not "
+                                      "fit this machine, the settings that would.",
+                                      NULL,
+                                      NULL,
+                                      NULL};
 
 /* All that changed, in one sentence: a run that goes on must be the same run. */
 static int compare_run(void *context, const char *old_yaml, struct error *err)
@@ -109,7 +126,8 @@ static int compare_run(void *context, const char *old_yaml, struct error *err)
     const struct train_arguments *a = context;
     struct run_config old;
     struct error_list errors = {0};
-    if (run_config_parse("the checkpoint's run.yaml", old_yaml, strlen(old_yaml), NULL, 0, &old, &errors) != 0) {
+    if (run_config_parse("the checkpoint's run.yaml", old_yaml, strlen(old_yaml), NULL, 0, &old, &errors) !=
+        0) {
         if (err && errors.count > 0)
             *err = errors.items[0];
         error_list_free(&errors);
@@ -121,8 +139,8 @@ static int compare_run(void *context, const char *old_yaml, struct error *err)
         return 0;
     struct strbuf all = {0};
     for (int64_t i = 0; i < errors.count; i++)
-        strbuf_printf(&all, "%s%s%s%s", i > 0 ? "; " : "", errors.items[i].where, errors.items[i].where[0] ? ": " : "",
-                      errors.items[i].what);
+        strbuf_printf(&all, "%s%s%s%s", i > 0 ? "; " : "", errors.items[i].where,
+                      errors.items[i].where[0] ? ": " : "", errors.items[i].what);
     error_set(err, ERROR_INPUT, a->file,
               "set them back, start a new output, or allow each with --allow-change KEY", "%s",
               all.data ? all.data : "keys differ from the checkpoint's");
@@ -177,11 +195,12 @@ static int say_report(const struct train_arguments *a, const struct train_report
     if (r->first_step == r->total_steps)
         log_info(log, "nothing to do: all %lld steps are done", (long long)r->total_steps);
     else
-        log_info(log, "steps %lld to %lld in %s, loss %.4f to %.4f; saved as %s", (long long)r->first_step + 1,
-                 (long long)r->last_step, format_duration(r->seconds, time), r->first_loss, r->last_loss, r->checkpoint);
+        log_info(log, "steps %lld to %lld in %s, loss %.4f to %.4f; saved as %s",
+                 (long long)r->first_step + 1, (long long)r->last_step, format_duration(r->seconds, time),
+                 r->first_loss, r->last_loss, r->checkpoint);
     if (r->last_step < r->total_steps)
-        log_info(log, "stopped after step %lld of %lld; go on with the same command and --resume", (long long)r->last_step,
-                 (long long)r->total_steps);
+        log_info(log, "stopped after step %lld of %lld; go on with the same command and --resume",
+                 (long long)r->last_step, (long long)r->total_steps);
     if (!a->json)
         return 0;
     struct strbuf text = {0};
@@ -194,7 +213,8 @@ static int refuse_size(const struct train_plan *plan, struct error *err)
     char need[32], have[32];
     if (plan->advice[0] == '\0')
         return 0;
-    return error_set(err, ERROR_INPUT, "memory", plan->advice, "the run needs %s, this machine has %s available",
+    return error_set(err, ERROR_INPUT, "memory", plan->advice,
+                     "the run needs %s, this machine has %s available",
                      format_bytes(plan->memory_needed, need), format_bytes(plan->memory_available, have));
 }
 
@@ -253,7 +273,10 @@ static int run(struct train_arguments *a)
 {
     if (a->help_config) {
         struct strbuf text = {0};
-        run_config_help(&text);
+        if (a->help_markdown)
+            run_config_markdown(&text);
+        else
+            run_config_help(&text);
         return cli_print(a->cli, &text);
     }
     struct error_list errors = {0};

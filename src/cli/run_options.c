@@ -17,7 +17,9 @@ static enum schedule_kind schedule_kind_of(enum run_schedule name)
 
 static enum train_add_bos add_bos_of(enum run_add_bos value)
 {
-    return value == RUN_ADD_BOS_AUTO ? TRAIN_ADD_BOS_AUTO : value == RUN_ADD_BOS_TRUE ? TRAIN_ADD_BOS_YES : TRAIN_ADD_BOS_NO;
+    return value == RUN_ADD_BOS_AUTO   ? TRAIN_ADD_BOS_AUTO
+           : value == RUN_ADD_BOS_TRUE ? TRAIN_ADD_BOS_YES
+                                       : TRAIN_ADD_BOS_NO;
 }
 
 void run_options_fill(const struct run_config *c, const char *yaml, struct train_options *out)

@@ -99,7 +99,7 @@ static int merge_double(struct config_keys *keys, const char *key, bool has_a, d
 static int merge(struct config_keys *keys, const struct rope_part *a, const struct rope_part *b,
                  struct rope_part *out, struct error *err)
 {
-    double original;
+    double original = 0;
     if (a->has_type && b->has_type && a->type != b->type)
         return config_keys_error(keys, "rope_parameters", err, "make the two agree, or remove one",
                                  "its rope_type \"%s\" contradicts the \"%s\" of rope_scaling",
