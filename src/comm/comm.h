@@ -105,9 +105,9 @@ void comm_window_free(struct comm *c, struct comm_window *w); /* zeroed w is all
  * that this rank's run is written, wait() returns when every rank has said so; mine and full are not
  * looked at. Which of the two: `shared` is comm_shares_memory(c), anything else is refused.
  *
- * Up to COMM_REQUESTS gathers of a comm may be begun and not yet waited for, begun and waited for in the
- * same order on all ranks; one object may be begun several times over, its waits then come in the order of
- * its begins. Creating is collective; freeing waits for nobody. */
+ * Gathers are begun and waited for in the same order on all ranks, with messages at most COMM_REQUESTS of a
+ * comm begun and not yet waited for; one object may be begun several times over, its waits then come in the
+ * order of its begins. Creating is collective; freeing waits for nobody. */
 enum { COMM_REQUESTS = 8 };
 struct comm_gather {
     struct comm *comm;

@@ -345,7 +345,7 @@ static int64_t unit_of(const struct comm *c, const int64_t *offset)
         return 1;
     for (int r = 1; r <= c->size; r++)
         unit = common_divisor(offset[r], unit);
-    return unit <= limit && offset[c->size] / unit <= limit ? unit : 0;
+    return unit > 0 && unit <= limit && offset[c->size] / unit <= limit ? unit : 0;
 }
 
 static void gather_release(struct mpi_gather *own)

@@ -3,7 +3,6 @@
 #include "comm/extents.h"
 #include "comm/transport.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -250,13 +249,13 @@ static int create_in_file(struct comm *c, size_t total, void **memory, size_t *o
     bool taken = extents_take(&s->extents, total, offset) == 0;
     if (!taken)
         problem = ENOMEM;
-    if (agree(c, problem, total, err) != 0) {
+    if (agree(c, problem, total, err) != 0 || !taken) {
         if (taken)
             extents_give(&s->extents, *offset);
         return -1;
     }
     problem = reserve_and_map(c, *offset, total, memory);
-    if (agree(c, problem, total, err) == 0)
+    if (agree(c, problem, total, err) == 0 && problem == 0)
         return 0;
     if (problem == 0)
         munmap(*memory, total);
@@ -270,7 +269,7 @@ static int create_in_file(struct comm *c, size_t total, void **memory, size_t *o
 static int shm_window_create(struct comm *c, bool shared, struct comm_window *w, struct error *err)
 {
     size_t total = window_total(c, w, shared), offset = 0;
-    void *memory;
+    void *memory = NULL;
     if (c->size == 1) {
         memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)

@@ -52,8 +52,8 @@ struct comm {
     const struct comm_ops *ops;
     const char *name;
     int rank, size, local_rank, local_size;
-    bool secondary; /* a wait ended because of another rank's failure: not the one to report */
-    int gathers_pending;
+    bool secondary;          /* a wait ended because of another rank's failure: not the one to report */
+    int gathers_pending;     /* of messages */
     struct signals *signals; /* NULL where a launcher reads them */
     struct comm_stats stats;
     void *transport;
