@@ -21,60 +21,26 @@ int added_set_add(struct added_set *set, const struct added_token *token, struct
     return 0;
 }
 
-static int compare_content(const struct added_token *a, const struct added_token *b)
+static int compare_content(const void *x, const void *y)
 {
+    const struct added_token *a = x, *b = y;
     int order = memcmp(a->content, b->content, a->length < b->length ? a->length : b->length);
 
-    if (order != 0)
-        return order;
-    return (a->length > b->length) - (a->length < b->length);
+    return order != 0 ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-/* Merge sort, which keeps equals in order as qsort need not. `spare` has room for n. */
-static void sort_tokens(struct added_token *items, size_t n, struct added_token *spare)
+void added_set_finish(struct added_set *set)
 {
-    size_t half = n / 2, i = 0, j = half, k = 0;
-
-    if (n < 2)
-        return;
-    sort_tokens(items, half, spare);
-    sort_tokens(items + half, n - half, spare);
-    while (i < half && j < n)
-        spare[k++] = compare_content(&items[j], &items[i]) < 0 ? items[j++] : items[i++];
-    while (i < half)
-        spare[k++] = items[i++];
-    memcpy(items, spare, k * sizeof *items);
-}
-
-int added_set_finish(struct added_set *set, struct error *err)
-{
-    struct added_token *spare;
-    size_t kept = 0;
-
-    if (set->count == 0)
-        return 0;
-    spare = calloc(set->count, sizeof *spare);
-    if (spare == NULL)
-        return error_memory(err, set->count * sizeof *spare, "added tokens");
-    sort_tokens(set->items, set->count, spare);
-    free(spare);
-    for (size_t i = 0; i < set->count; i++) {
-        if (kept > 0 && compare_content(&set->items[kept - 1], &set->items[i]) == 0) {
-            free(set->items[i].content);
-            continue;
-        }
-        set->items[kept++] = set->items[i];
-    }
-    set->count = kept;
-    for (size_t i = 0; i < kept; i++)
+    if (set->count > 0)
+        qsort(set->items, set->count, sizeof *set->items, compare_content);
+    for (size_t i = 0; i < set->count; i++)
         set->first[(uint8_t)set->items[i].content[0]] = true;
-    return 0;
 }
 
 void added_set_free(struct added_set *set)
 {
     for (size_t i = 0; i < set->count; i++)
-        free(set->items[i].content);
+        free((void *)set->items[i].content);
     free(set->items);
     *set = (struct added_set){0};
 }

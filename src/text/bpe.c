@@ -2,9 +2,9 @@
  *
  * The word is a linked list of symbols, one a byte at first, and a heap holds the merges that neighbours
  * allow, the lowest rank first, among equals the leftmost. A merge whose symbols have changed since it was
- * put in the heap is recognised, when it comes up, by what it would make: it is dropped unless the pair that
- * now stands there makes the same token. (Two pairs may make one token, as "Ġ ĠĠĠ" and "ĠĠ ĠĠ" do in
- * Llama 3; the one that came up then counts for the other. That is Hugging Face's rule, and ids hang on it.)
+ * put in the heap is recognised, when it comes up, by what it would make: boundaries between symbols only
+ * vanish, so the pair that now stands there makes the same token only if it is the same pair. (That two pairs
+ * make one token, as "Ġ ĠĠĠ" and "ĠĠ ĠĠ" do in Llama 3, is no exception.)
  */
 #include "text/byte_alphabet.h"
 #include "text/internal.h"

@@ -90,7 +90,7 @@ int bpe_encode(const struct bpe *bpe, const struct vocabulary *v, struct bpe_scr
 /* ---- added.c: tokens that are found in the text before anything else --------------------------- */
 
 struct added_token {
-    char *content; /* as it is looked for */
+    const char *content; /* within a set: malloc'd */
     size_t length;
     uint32_t id;
     bool special, left_space, right_space, single_word;
@@ -104,8 +104,8 @@ struct added_set {
 
 /* The content is copied. */
 int added_set_add(struct added_set *set, const struct added_token *token, struct error *err);
-/* Sorts; of tokens with one content the first one added stays. */
-int added_set_finish(struct added_set *set, struct error *err);
+/* Sorts. All contents are different. */
+void added_set_finish(struct added_set *set);
 void added_set_free(struct added_set *set);
 /* Walks through s: calls `gap` for what lies between tokens and `found` for each. Both return 0, or -1 to
  * stop. */

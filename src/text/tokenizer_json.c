@@ -17,11 +17,9 @@ struct reader {
     struct tokenizer *tok;
     const struct json_document *doc;
     struct error *err;
-    bool templated;                    /* a TemplateProcessing was read */
-    size_t model_tokens;               /* in model.vocab */
-    struct added_token *added;         /* the added tokens in order, contents within the document */
-    bool *normalized;                  /* of each, whether it is looked for after normalization */
-    size_t added_count, next_added_id; /* the id that Hugging Face gives to the next one */
+    bool templated;       /* a TemplateProcessing was read */
+    size_t model_tokens;  /* in model.vocab */
+    size_t next_added_id; /* what Hugging Face gives to the next added token */
 };
 
 static int refuse(const struct reader *r, const json_t *object, const char *key, const char *what)
@@ -227,6 +225,24 @@ static uint32_t expected_id(const struct reader *r, const char *content, size_t 
     return id != TOKEN_NONE ? id : (uint32_t)r->next_added_id;
 }
 
+/* What is looked for after normalization must read as it reads there: for the rest, what Hugging Face does
+ * has changed over time. */
+static int check_normalized(struct reader *r, const json_t *token, const struct added_token *t)
+{
+    struct nfc_scratch nfc = {0};
+    struct strbuf text = {0};
+    int status = 0;
+
+    if (nfc_append(&nfc, (const uint8_t *)t->content, t->length, &text) != 0)
+        status = error_memory(r->err, t->length, "added tokens");
+    else if (text.length != t->length || memcmp(text.data, t->content, t->length) != 0)
+        status = json_error_at(r->doc, token, "content", r->err, "set its \"normalized\" to false",
+                               "\"%.80s\" is not NFC, which is what it is looked for in", t->content);
+    nfc_scratch_free(&nfc);
+    strbuf_free(&text);
+    return status;
+}
+
 static int read_added_token(struct reader *r, json_t *token)
 {
     const char *content;
@@ -261,35 +277,10 @@ static int read_added_token(struct reader *r, json_t *token)
         return json_error_at(r->doc, token, "id", r->err, NULL, "%s", why.what);
     if (t.id >= r->next_added_id)
         r->next_added_id = (size_t)t.id + 1;
-    memcpy(&t.content, &content, sizeof t.content); /* the set copies it and does not write */
-    r->normalized[r->added_count] = normalized;
-    r->added[r->added_count++] = t;
-    return 0;
-}
-
-/* Puts a token in the set that looks for it, as it reads there. */
-static int place_added_token(struct reader *r, size_t i)
-{
-    struct tokenizer *tok = r->tok;
-    struct added_token t = r->added[i];
-    struct nfc_scratch nfc = {0};
-    struct strbuf text = {0};
-    int status;
-
-    if (!r->normalized[i])
-        return added_set_add(&tok->added_raw, &t, r->err);
-    if (tok->nfc && nfc_append(&nfc, (const uint8_t *)t.content, t.length, &text) != 0) {
-        status = error_memory(r->err, t.length, "added tokens");
-    } else {
-        if (tok->nfc) {
-            t.content = text.data;
-            t.length = text.length;
-        }
-        status = added_set_add(&tok->added_normalized, &t, r->err);
-    }
-    nfc_scratch_free(&nfc);
-    strbuf_free(&text);
-    return status;
+    t.content = content;
+    if (normalized && r->tok->nfc && check_normalized(r, token, &t) != 0)
+        return -1;
+    return added_set_add(normalized ? &r->tok->added_normalized : &r->tok->added_raw, &t, r->err);
 }
 
 static int read_added(struct reader *r)
@@ -302,10 +293,6 @@ static int read_added(struct reader *r)
         return -1;
     if (list == NULL || json_array_size(list) == 0)
         return 0;
-    r->added = calloc(json_array_size(list), sizeof *r->added);
-    r->normalized = calloc(json_array_size(list), sizeof *r->normalized);
-    if (r->added == NULL || r->normalized == NULL)
-        return error_memory(r->err, json_array_size(list) * sizeof *r->added, "added tokens");
     json_array_foreach(list, i, token)
     {
         if (!json_is_object(token))
@@ -313,15 +300,9 @@ static int read_added(struct reader *r)
         if (read_added_token(r, token) != 0)
             return -1;
     }
-    /* Of two tokens with one content after normalization, Hugging Face finds the special one. */
-    for (int special = 1; special >= 0; special--)
-        for (i = 0; i < r->added_count; i++)
-            if (r->added[i].special == (special != 0) && place_added_token(r, i) != 0)
-                return -1;
-    return added_set_finish(&r->tok->added_raw, r->err) != 0 ||
-                   added_set_finish(&r->tok->added_normalized, r->err) != 0
-               ? -1
-               : 0;
+    added_set_finish(&r->tok->added_raw);
+    added_set_finish(&r->tok->added_normalized);
+    return 0;
 }
 
 /* ---- normalizer, pre-tokenizer, post-processor, decoder ----------------------------------------- */
@@ -598,8 +579,6 @@ int tokenizer_read_json(struct tokenizer *tok, const char *path, struct error *e
     if (status != 0)
         return -1;
     status = read_root(&r);
-    free(r.added);
-    free(r.normalized);
     json_close(&doc);
     return status;
 }

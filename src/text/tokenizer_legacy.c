@@ -91,8 +91,7 @@ int tokenizer_read_legacy(struct tokenizer *tok, const char *vocab_path, const c
                           struct error *err)
 {
     const size_t length = strlen(END_OF_TEXT);
-    struct added_token special = {.length = length, .special = true};
-    char content[] = END_OF_TEXT;
+    struct added_token special = {.content = END_OF_TEXT, .length = length, .special = true};
 
     if (read_vocab(tok, vocab_path, err) != 0 || read_merges(tok, merges_path, err) != 0)
         return -1;
@@ -101,11 +100,11 @@ int tokenizer_read_legacy(struct tokenizer *tok, const char *vocab_path, const c
                          "not all 256 bytes have a token");
     special.id = vocabulary_find(&tok->vocabulary, END_OF_TEXT, length, 0);
     if (special.id != TOKEN_NONE) {
-        special.content = content;
         tok->vocabulary.tokens[special.id].flags |= TOKEN_ADDED | TOKEN_SPECIAL;
         tok->bos = tok->eos = (int64_t)special.id;
-        if (added_set_add(&tok->added_raw, &special, err) != 0 || added_set_finish(&tok->added_raw, err) != 0)
+        if (added_set_add(&tok->added_raw, &special, err) != 0)
             return -1;
+        added_set_finish(&tok->added_raw);
     }
     if (gpt2_pattern_compile(&tok->word_pattern, err) != 0)
         return -1;
