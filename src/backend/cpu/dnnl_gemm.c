@@ -183,7 +183,7 @@ int gemm_library_create(struct gemm_library **out, const char *isa, int threads,
     library->streams = calloc((size_t)threads, sizeof(dnnl_stream_t));
     if (!library->slots || !library->streams) {
         gemm_library_free(library);
-        return error_memory(err, library->slot_count * sizeof(struct gemm *), "matrix products");
+        return error_memory(err, FIRST_SLOTS * sizeof(struct gemm *), "matrix products");
     }
     if (check_runtime(err) != 0 || choose_isa(library, isa, err) != 0) {
         gemm_library_free(library);
@@ -207,7 +207,7 @@ static void memory_drop(dnnl_memory_t memory)
         dnnl_memory_destroy(memory);
 }
 
-static void gemm_free(struct gemm *g)
+static void drop_arguments(struct gemm *g)
 {
     for (int i = 0; g->arguments && i < g->threads; i++) {
         memory_drop(g->arguments[i].a);
@@ -217,6 +217,12 @@ static void gemm_free(struct gemm *g)
         memory_drop(g->arguments[i].scratch);
     }
     free(g->arguments);
+    g->arguments = NULL;
+}
+
+static void gemm_free(struct gemm *g)
+{
+    drop_arguments(g);
     if (g->primitive)
         dnnl_primitive_destroy(g->primitive);
     if (g->description)
@@ -410,8 +416,7 @@ int gemm_build(struct gemm_library *library, struct gemm *g, struct error *err)
 {
     if (g->primitive)
         return 0;
-    if (!g->arguments)
-        g->arguments = calloc((size_t)g->threads, sizeof *g->arguments);
+    g->arguments = calloc((size_t)g->threads, sizeof *g->arguments);
     if (!g->arguments)
         return error_memory(err, (size_t)g->threads * sizeof *g->arguments, "a matrix product");
     struct descriptors d;
@@ -422,7 +427,10 @@ int gemm_build(struct gemm_library *library, struct gemm *g, struct error *err)
     gemm_thread_start();
     if (status == dnnl_success)
         status = dnnl_primitive_create(&g->primitive, g->description);
-    return status == dnnl_success ? 0 : failed(err, status, "build a matrix product");
+    if (status == dnnl_success)
+        return 0;
+    drop_arguments(g);
+    return failed(err, status, "build a matrix product");
 }
 
 /* oneDNN's handles are not const, inputs are not written. */
