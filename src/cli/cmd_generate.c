@@ -281,9 +281,8 @@ static int emit(struct generate_arguments *a, struct error *err)
         fflush(stdout);
     }
     strbuf_clear(&a->piece);
-    if (cli_output_failed())
-        return error_set(err, ERROR_RUN, "standard output", NULL, "cannot write the text");
-    return 0;
+    return cli_output_failed() ? error_set(err, ERROR_RUN, "standard output", NULL, "cannot write the text")
+                               : 0;
 }
 
 /* The prompt but for its last token, which the loop feeds: chunk by chunk, so that a signal is heeded. */
@@ -392,7 +391,9 @@ int cmd_generate(int argc, char **argv, struct cli *cli)
         return status;
     if (prepare(&a, &err) == 0)
         status = comm_run(1, COMM_AUTO, &cli->log, body, &a, &err);
-    if (err.kind != ERROR_NONE)
+    if (cli_output_failed())
+        status = ERROR_RUN; /* which main reports */
+    else if (err.kind != ERROR_NONE)
         status = cli_fail(cli, &err);
     release(&a);
     return status;

@@ -108,9 +108,8 @@ static int print_pending(struct logits_arguments *a, struct error *err)
         return error_memory(err, a->text.length, "the result");
     fwrite(a->text.data, 1, a->text.length, stdout);
     strbuf_clear(&a->text);
-    if (cli_output_failed())
-        return error_set(err, ERROR_RUN, "standard output", NULL, "cannot write the result");
-    return 0;
+    return cli_output_failed() ? error_set(err, ERROR_RUN, "standard output", NULL, "cannot write the result")
+                               : 0;
 }
 
 /* One row of the result. The beginning waits for the first row, so that a failure leaves nothing half-written
@@ -182,7 +181,9 @@ int cmd_logits(int argc, char **argv, struct cli *cli)
         return status;
     if (prepare(&a, &err) == 0)
         status = comm_run(1, COMM_AUTO, &cli->log, body, &a, &err);
-    if (err.kind != ERROR_NONE)
+    if (cli_output_failed())
+        status = ERROR_RUN; /* which main reports */
+    else if (err.kind != ERROR_NONE)
         status = cli_fail(cli, &err);
     inference_close(&a.inference);
     strbuf_free(&a.text);
