@@ -38,6 +38,7 @@ sed 's/^{"logits": \[\[//; s/\]\]}$//; s/\], \[/\n/g' "$out" | tr -d , |
         END { printf "%.9f %d\n", sum, n - 1 }' >expected
 expect_status 0 "$tercet" eval model --data one.jsonl --seq-len 64 --json
 expect_json_line "$out"
+# shellcheck disable=SC2016 # awk's own fields
 check "one document: loss_sum and tokens as the logits give them" \
     awk -v got="$(field loss_sum)" -v tokens="$(field tokens)" \
     '{ d = got - $1; exit !(tokens == $2 && d < 2e-6 * $1 && -d < 2e-6 * $1) }' expected

@@ -31,6 +31,7 @@ expect_status 0 "$tercet" logits "$model" --ids 5,17,330,0 --backend guarded
 expect_equal four "$out" "the guarded backend"
 
 # distance FILE FILE: the relative distance of two results lies within the bounds low … high.
+# shellcheck disable=SC2317 # called through check
 distance() {
     paste -d ' ' <(rows "$1") <(rows "$2") | awk -v low="$3" -v high="$4" '
         { n = NF / 2; for (i = 1; i <= n; i++) { d += ($i - $(i + n)) ^ 2; s += $i ^ 2 } }
