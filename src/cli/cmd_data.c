@@ -498,9 +498,10 @@ static int run_request(struct cli *cli, const struct data_request *request, bool
         log_warning(&cli->log, "%s: %s", cleaning.where, cleaning.what);
     int stopped = signals_poll(&w.signals);
     signals_restore(&w.signals);
-    if (stopped != 0)
+    if (stopped != 0) {
+        log_info(&cli->log, "stopped by signal %d (%s)", stopped, strsignal(stopped));
         status = 128 + stopped;
-    else if (status != 0)
+    } else if (status != 0)
         status = cli_fail(cli, &err);
     else {
         put_reports(&text, &w, reports, json);

@@ -1,11 +1,9 @@
 #include "cli/dispatch.h"
 
-#include "config/schema.h"
+#include "base/nearest.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { NEAREST_OF = 32 };
 
 static const struct verb *find_verb(const struct verb_table *table, const char *name)
 {
@@ -26,10 +24,15 @@ static void print_help(const struct verb_table *table, FILE *stream)
 
 static int unknown_verb(const struct verb_table *table, const char *name, struct cli *cli)
 {
-    struct choice choices[NEAREST_OF + 1] = {0};
-    for (int i = 0; i < NEAREST_OF && table->verbs[i].name; i++)
-        choices[i].name = table->verbs[i].name;
-    const char *nearest = schema_nearest_choice(choices, name);
+    const char *nearest = NULL;
+    int best = nearest_tolerance(name) + 1;
+    for (const struct verb *verb = table->verbs; verb->name; verb++) {
+        int distance = nearest_distance(name, verb->name);
+        if (distance < best) {
+            best = distance;
+            nearest = verb->name;
+        }
+    }
     char remedy[256];
     if (nearest)
         snprintf(remedy, sizeof remedy, "did you mean `%s %s`? `%s --help` lists all verbs", table->program,

@@ -2,10 +2,9 @@
  * another section, and by edit distance. */
 #include "config/schema.h"
 
-#include <ctype.h>
-#include <string.h>
+#include "base/nearest.h"
 
-enum { NAME_MAX_LENGTH = 64 };
+#include <string.h>
 
 /* Names of Transformers, Accelerate, DeepSpeed and others, without their sections. */
 static const char *const elsewhere[][2] = {
@@ -56,42 +55,6 @@ static const char *const elsewhere[][2] = {
     {"zero_optimization", "parallel.zero"},
 };
 
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* Insertions, deletions, changes and swaps of neighbours (optimal string alignment), upper and lower case
- * alike. Long names are far from everything. */
-static int distance(const char *a, const char *b)
-{
-    int rows[3][NAME_MAX_LENGTH + 1];
-    int n = (int)strnlen(a, NAME_MAX_LENGTH + 1), m = (int)strnlen(b, NAME_MAX_LENGTH + 1);
-    if (n > NAME_MAX_LENGTH || m > NAME_MAX_LENGTH)
-        return NAME_MAX_LENGTH;
-    for (int j = 0; j <= m; j++)
-        rows[0][j] = j;
-    for (int i = 1; i <= n; i++) {
-        int *row = rows[i % 3], *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
-            row[j] = smaller(last[j - 1] + (x != y), smaller(last[j], row[j - 1]) + 1);
-            if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
-                y == tolower((unsigned char)a[i - 2]))
-                row[j] = smaller(row[j], before[j - 2] + 1);
-        }
-    }
-    return rows[n % 3][m];
-}
-
-/* How many mistakes a word of this length may have and still be recognised. */
-static int tolerance(const char *word)
-{
-    size_t n = strlen(word);
-    return n < 3 ? 1 : n < 6 ? 2 : n < 18 ? (int)(n / 3) : 6;
-}
-
 struct best {
     const char *name;
     int distance;
@@ -131,23 +94,23 @@ const char *schema_nearest(const char *name)
     for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++)
         if (strcmp(elsewhere[i][0], leaf) == 0)
             return elsewhere[i][1];
-    struct best best = {NULL, tolerance(leaf) + 1};
+    struct best best = {NULL, nearest_tolerance(leaf) + 1};
     for (int i = 0; i < SCHEMA_KEYS; i++) {
         const char *key = schema_keys[i].name;
-        consider(&best, key, distance(name, key));
-        consider(&best, key, distance(leaf, last_part(key)) + 1); /* right but for its section */
+        consider(&best, key, nearest_distance(name, key));
+        consider(&best, key, nearest_distance(leaf, last_part(key)) + 1); /* right but for its section */
     }
     for (int i = 0; schema_section(i) != NULL; i++)
         if (strchr(name, '.') == NULL)
-            consider(&best, schema_section(i), distance(name, schema_section(i)));
+            consider(&best, schema_section(i), nearest_distance(name, schema_section(i)));
     return best.name;
 }
 
 const char *schema_nearest_choice(const struct choice *choices, const char *text)
 {
-    struct best best = {NULL, tolerance(text) + 1};
+    struct best best = {NULL, nearest_tolerance(text) + 1};
     for (; choices->name != NULL; choices++)
         if (!choices->later)
-            consider(&best, choices->name, distance(text, choices->name));
+            consider(&best, choices->name, nearest_distance(text, choices->name));
     return best.name;
 }

@@ -11,6 +11,10 @@
 set -u
 export LC_ALL=C.UTF-8
 : "${TERCET:?is to name the program}" "${TEST_SOURCE:?is to name the directory tests/}"
+if [ ! -x "$TERCET" ]; then
+    echo "$TERCET is no program" >&2
+    exit 1
+fi
 
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -19,14 +23,23 @@ err=$scratch/.err
 checks=0
 failures=0
 
+# A check behind a pipe or in parentheses runs in a shell of its own, and what it counts is lost.
+refuse_subshell() {
+    if [ "$BASH_SUBSHELL" -gt 0 ]; then
+        echo "$1" >>"$scratch/.subshell"
+    fi
+}
+
 # ok DESCRIPTION
 ok() {
+    refuse_subshell "$1"
     checks=$((checks + 1))
     echo "ok $checks - $1"
 }
 
 # not_ok DESCRIPTION [DETAILS…]
 not_ok() {
+    refuse_subshell "$1"
     checks=$((checks + 1))
     failures=$((failures + 1))
     echo "not ok $checks - $1"
@@ -45,6 +58,11 @@ finish() {
     echo "1..$checks"
     if [ "$checks" -eq 0 ]; then
         echo "# nothing was checked"
+        exit 1
+    fi
+    if [ -e "$scratch/.subshell" ]; then
+        echo "# checked in a shell of its own, so not counted:"
+        sed 's/^/#   /' "$scratch/.subshell"
         exit 1
     fi
     [ "$failures" -eq 0 ] || exit 1

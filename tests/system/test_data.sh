@@ -124,6 +124,7 @@ done
 kill -TERM "$process"
 wait "$process"
 check "SIGTERM gives 143" test $? -eq 143
+expect_grep "^stopped by signal 15" "$err"
 check "no temporary file is left" test -z "$(ls -A tmp)"
 
 finish

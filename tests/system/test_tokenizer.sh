@@ -87,7 +87,8 @@ expect_status 2 "$tercet" tokenizer encode tok bad
 expect_grep '^tercet: bad: .*(byte|offset) ?2|^tercet: bad.*2' "$err"
 expect_empty "$out"
 for line in '"a" "b"' '' '{"a": 1}' '"a'; do
-    printf '"good"\n%s\n' "$line" | expect_status 2 "$tercet" tokenizer encode tok --jsonl
+    printf '"good"\n%s\n' "$line" >wrong
+    expect_status 2 "$tercet" tokenizer encode tok --jsonl <wrong
     expect_grep '^tercet: standard input:2' "$err" "line 2 is named: $line"
 done
 for ids in '1 x' '-1' '1.5' '99999999999'; do
