@@ -499,7 +499,7 @@ static int mpi_exchange_create(struct comm_exchange *x, struct exchange_state *s
         free(own);
         return -1;
     }
-    x->staging = own->staging.memory;
+    x->staging = bytes > 0 ? own->staging.memory : NULL; /* a rank alone receives nothing */
     x->staging_bytes = bytes;
     s->transport = own;
     return 0;
