@@ -61,6 +61,30 @@ static int check_added(const struct reader *r)
     return 0;
 }
 
+/* additional_special_tokens and its newer name: a list, or an object of names, of tokens as "text" or as
+ * {"content": "text"}. */
+static int check_extra(const struct reader *r, const char *key)
+{
+    json_t *list = json_object_get(r->doc->root, key), *item;
+    bool named = json_is_object(list);
+    void *at = json_object_iter(list);
+    size_t count = named ? json_object_size(list) : json_array_size(list);
+
+    for (size_t i = 0; i < count; i++) {
+        const char *text;
+        item = named ? json_object_iter_value(at) : json_array_get(list, i);
+        at = named ? json_object_iter_next(list, at) : NULL;
+        text = json_string_value(json_is_object(item) ? json_object_get(item, "content") : item);
+        if (text == NULL)
+            return json_error_at(r->doc, r->doc->root, key, r->err, NULL, "expected tokens");
+        if (tokenizer_token_id(r->tok, text, strlen(text)) < 0)
+            return json_error_at(r->doc, r->doc->root, key, r->err,
+                                 "remove it; Transformers would add a new token here",
+                                 "\"%.80s\" is not in the vocabulary", text);
+    }
+    return 0;
+}
+
 static int read_template(const struct reader *r)
 {
     json_t *value = json_object_get(r->doc->root, "chat_template"), *item;
@@ -149,9 +173,10 @@ static int read_root(const struct reader *r, bool legacy)
 
     if (!json_is_object(r->doc->root))
         return json_error_at(r->doc, r->doc->root, NULL, r->err, NULL, "expected an object");
-    if (check_rules(r, legacy) != 0 || check_added(r) != 0 || read_token(r, "bos_token", &tok->bos) != 0 ||
-        read_token(r, "eos_token", &tok->eos) != 0 || read_token(r, "pad_token", &tok->pad) != 0 ||
-        read_template(r) != 0)
+    if (check_rules(r, legacy) != 0 || check_added(r) != 0 ||
+        check_extra(r, "additional_special_tokens") != 0 || check_extra(r, "extra_special_tokens") != 0 ||
+        read_token(r, "bos_token", &tok->bos) != 0 || read_token(r, "eos_token", &tok->eos) != 0 ||
+        read_token(r, "pad_token", &tok->pad) != 0 || read_template(r) != 0)
         return -1;
     if (surround(r, "add_bos_token", "bos_token", tok->bos, tokenizer_adds_bos(tok), &tok->before, true) != 0)
         return -1;

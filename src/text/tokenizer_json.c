@@ -32,6 +32,16 @@ static int refuse_value(const struct reader *r, const json_t *object, const char
     return json_error_at(r->doc, object, key, r->err, remedy, "\"%.60s\" is not supported", value);
 }
 
+/* Adds the place to what went wrong further down, unless it has nothing to do with the file. */
+static int pass_on(const struct reader *r, const json_t *object, const char *key, const struct error *why)
+{
+    if (why->kind == ERROR_INPUT)
+        return json_error_at(r->doc, object, key, r->err, NULL, "%s", why->what);
+    if (r->err != NULL)
+        *r->err = *why;
+    return -1;
+}
+
 /* `keys`: names with a space around each. */
 static int check_keys(const struct reader *r, json_t *object, const char *keys)
 {
@@ -101,7 +111,7 @@ static int read_vocab(struct reader *r, json_t *model)
             return json_error_at(r->doc, vocab, text, err, NULL, "expected an id from 0 to %d",
                                  TOKEN_ID_LIMIT - 1);
         if (vocabulary_add(&r->tok->vocabulary, text, strlen(text), (uint32_t)id, TOKEN_IN_MODEL, &why) != 0)
-            return json_error_at(r->doc, vocab, text, err, NULL, "%s", why.what);
+            return pass_on(r, vocab, text, &why);
     }
     r->model_tokens = json_object_size(vocab);
     if (r->model_tokens == 0)
@@ -155,7 +165,10 @@ static int read_merges(struct reader *r, json_t *model)
         }
         if (bpe_add_merge(&r->tok->bpe, &r->tok->vocabulary, left, left_length, right, right_length, &joined,
                           &why) != 0) {
-            status = json_error_at_index(r->doc, merges, i, r->err, NULL, "%s", why.what);
+            if (why.kind == ERROR_INPUT)
+                status = json_error_at_index(r->doc, merges, i, r->err, NULL, "%s", why.what);
+            else
+                status = pass_on(r, model, "merges", &why);
             break;
         }
     }
@@ -266,15 +279,15 @@ static int read_added_token(struct reader *r, json_t *token)
     if (t.length == 0 || t.length > ADDED_LENGTH_LIMIT)
         return json_error_at(r->doc, token, "content", r->err, NULL, "expected 1 to %d bytes",
                              ADDED_LENGTH_LIMIT);
+    if (vocabulary_find(&r->tok->vocabulary, content, t.length, TOKEN_ADDED) != TOKEN_NONE)
+        return json_error_at(r->doc, token, "content", r->err, NULL, "\"%.80s\" is added twice", content);
     if (t.id != id)
         return json_error_at(r->doc, token, "id", r->err, "write the file anew with Hugging Face tokenizers",
                              "the file gives %lld to \"%.80s\", Hugging Face gives %u", (long long)id,
                              content, t.id);
-    if (vocabulary_find(&r->tok->vocabulary, content, t.length, TOKEN_ADDED) != TOKEN_NONE)
-        return json_error_at(r->doc, token, "content", r->err, NULL, "\"%.80s\" is added twice", content);
     if (vocabulary_add(&r->tok->vocabulary, content, t.length, t.id,
                        TOKEN_ADDED | (special ? TOKEN_SPECIAL : 0), &why) != 0)
-        return json_error_at(r->doc, token, "id", r->err, NULL, "%s", why.what);
+        return pass_on(r, token, "id", &why);
     if (t.id >= r->next_added_id)
         r->next_added_id = (size_t)t.id + 1;
     t.content = content;
@@ -344,7 +357,7 @@ static int add_stage(struct reader *r, json_t *object, const char *key, const ch
     if (r->tok->stage_count == STAGE_LIMIT)
         return refuse(r, object, NULL, "more than 16 pre-tokenizers are not supported");
     if (pattern_compile(text, n, literal, &r->tok->stages[r->tok->stage_count], &why) != 0)
-        return json_error_at(r->doc, object, key, r->err, remedy, "%s", why.what);
+        return pass_on(r, object, key, &why);
     r->tok->stage_count++;
     return 0;
 }

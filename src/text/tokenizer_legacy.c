@@ -34,7 +34,8 @@ static int read_vocab(struct tokenizer *tok, const char *path, struct error *err
                                    TOKEN_ID_LIMIT - 1);
         else if (vocabulary_add(&tok->vocabulary, text, strlen(text), (uint32_t)id, TOKEN_IN_MODEL, &why) !=
                  0)
-            status = json_error_at(&doc, doc.root, text, err, NULL, "%s", why.what);
+            status = why.kind == ERROR_INPUT ? json_error_at(&doc, doc.root, text, err, NULL, "%s", why.what)
+                                             : error_set(err, why.kind, path, why.remedy, "%s", why.what);
         if (status != 0)
             break;
     }
@@ -42,12 +43,13 @@ static int read_vocab(struct tokenizer *tok, const char *path, struct error *err
     return status;
 }
 
-static int merge_error(struct error *err, const char *path, size_t line, const char *what)
+static int merge_error(struct error *err, enum error_kind kind, const char *path, size_t line,
+                       const char *what)
 {
     char where[512];
 
     snprintf(where, sizeof where, "%s:%zu", path, line);
-    return error_set(err, ERROR_INPUT, where, NULL, "%s", what);
+    return error_set(err, kind, where, NULL, "%s", what);
 }
 
 static int read_merges(struct tokenizer *tok, const char *path, struct error *err)
@@ -74,13 +76,14 @@ static int read_merges(struct tokenizer *tok, const char *path, struct error *er
             continue;
         space = strchr(line, ' ');
         if (space == NULL || strchr(space + 1, ' ') != NULL) {
-            status = merge_error(err, path, number, "expected two tokens with a space between them");
+            status =
+                merge_error(err, ERROR_INPUT, path, number, "expected two tokens with a space between them");
             break;
         }
         *space = 0;
         if (bpe_add_merge(&tok->bpe, &tok->vocabulary, line, strlen(line), space + 1, strlen(space + 1),
                           &joined, &why) != 0)
-            status = merge_error(err, path, number, why.what);
+            status = merge_error(err, why.kind, path, number, why.what);
     }
     strbuf_free(&joined);
     free(text);

@@ -5,12 +5,8 @@
 #ifndef TERCET_TESTS_TEXT_SMALL_TOKENIZER_H
 #define TERCET_TESTS_TEXT_SMALL_TOKENIZER_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/allocations.h"
+#include "support/cmocka.h"
 
 #include "base/file.h"
 #include "base/strbuf.h"

@@ -263,7 +263,9 @@ static void test_config(void **state)
         "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"pad_token\": \"</s>\", "
         "\"add_bos_token\": true, \"chat_template\": \"{{ x }}\", \"added_tokens_decoder\": {\"256\": "
         "{\"content\": \"<s>\"}}, \"model_max_length\": 1000000000000000019884624838656, "
-        "\"add_prefix_space\": false, \"split_special_tokens\": false}";
+        "\"add_prefix_space\": false, \"split_special_tokens\": false, \"extra_special_tokens\": {\"x\": "
+        "\"<s>\", \"y\": \"a\"}, "
+        "\"additional_special_tokens\": [\"</s>\", {\"content\": \"b\"}]}";
     tok = load_small_tokenizer(&spec);
     check_ids(tok, ENCODE_SPECIAL_TOKENS_ADDED, "a", 256, 'a');
     assert_true(tokenizer_adds_bos(tok));
@@ -523,6 +525,48 @@ static void test_hash(void **state)
     tokenizer_scratch_free(NULL);
 }
 
+/* Every allocation fails once, while loading, then while encoding: an error each time, and no leak. */
+static void test_out_of_memory(void **state)
+{
+    static const char text[] = "hello <s> e\xcc\x81 \xf0\x9e\x97\x90 hellohellohellohellohellohellohello";
+    struct small_tokenizer spec = {.merges = hello_merges,
+                                   .normalizer = "{\"type\": \"NFC\"}",
+                                   .pre_tokenizer = "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}",
+                                   .added = "[" SPECIAL(262, "<s>") "]",
+                                   .model = ", \"ignore_merges\": true",
+                                   .config = "{\"bos_token\": \"<s>\", \"add_bos_token\": true}"};
+    char *directory = temporary_directory();
+    struct tokenizer *tok = NULL;
+    struct error err = {0};
+    int status = -1;
+
+    (void)state;
+    write_small_tokenizer(directory, &spec);
+    for (int64_t n = 0; status != 0; n++) {
+        allocations_fail_after(n);
+        status = tokenizer_load(directory, &tok, &err);
+        allocations_fail_after(-1);
+        if (!(status == 0 || (err.kind == ERROR_RUN && tok == NULL)))
+            fail_msg("%d %s: %s", (int)n, err.where, err.what);
+    }
+    status = -1;
+    for (int64_t n = 0; status != 0; n++) {
+        struct tokenizer_scratch *scratch = NULL;
+        struct token_buffer out = {0};
+        allocations_fail_after(n);
+        status = tokenizer_scratch_create(tok, &scratch, &err);
+        if (status == 0)
+            status = tokenizer_encode(tok, scratch, text, sizeof text - 1,
+                                      ENCODE_SPECIAL_IN_TEXT | ENCODE_SPECIAL_TOKENS_ADDED, &out, &err);
+        allocations_fail_after(-1);
+        assert_true(status == 0 ? out.count > 20 : out.count == 0 && err.kind == ERROR_RUN);
+        tokenizer_scratch_free(scratch);
+        token_buffer_free(&out);
+    }
+    tokenizer_free(tok);
+    remove_directory(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_long_words),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
