@@ -63,7 +63,8 @@ if command -v mpirun >/dev/null && "$tercet" version | grep -qiE 'mpi.*(yes|open
     launch=(mpirun -n 2 --oversubscribe)
     [ "$(id -u)" -ne 0 ] || launch+=(--allow-run-as-root)
     if "${launch[@]}" true 2>/dev/null; then
-        expect_status 0 "${launch[@]}" "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --json
+        # The MPI library leaks in plug-ins that it unloads, so no suppression can name them.
+        expect_status 0 env ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" "${launch[@]}" "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --json
         expect_equal all <(result) "the same bits with messages"
     fi
 fi
