@@ -72,7 +72,8 @@ static error_t parse_convert(int key, char *value, struct argp_state *state)
 }
 
 static const struct argp_option encode_options[] = {
-    {"special", OPTION_SPECIAL, NULL, 0, "Add the tokens that belong around a text (BOS, as a rule)", 0},
+    {"special", OPTION_SPECIAL, NULL, 0,
+     "Add the tokens that belong around a text, as Transformers does (BOS, as a rule)", 0},
     {"no-special-in-text", OPTION_LITERAL, NULL, 0,
      "Take the text of a special token, as in \"<|endoftext|>\", as ordinary text", 0},
     {"jsonl", OPTION_JSONL, NULL, 0,

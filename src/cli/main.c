@@ -35,9 +35,13 @@ static const struct verb_table table = {
  * for the stream. Held open the wrong way round, its use fails as it should. */
 static void hold_standard_streams(void)
 {
-    for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) == -1)
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) != -1)
+            continue;
+        /* cppcheck-suppress leakReturnValNotUsed ; it is to stay open */
+        if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             _exit(ERROR_RUN);
+    }
 }
 
 int main(int argc, char **argv)
