@@ -43,6 +43,24 @@ static int seed_outputs(struct tape *t)
     return 0;
 }
 
+/* A gradient that a rule has no use for, or one that it owes and does not give, would be missing from the
+ * result without a word. */
+static int check_rule(const struct graph *g, const struct graph_node *node, const int *grad_out,
+                      const int *grad_in, struct error *err)
+{
+    const char *name = graph_rule(node->op)->name;
+    for (int i = 1; i < node->outputs; i++)
+        if (grad_out[i] != GRAPH_NONE)
+            return error_set(err, ERROR_RUN, "graph", NULL, "op '%s' has no gradient through '%s'", name,
+                             g->values[node->out[i]].name);
+    for (int i = 0; i < node->inputs; i++)
+        if (node->in[i] != GRAPH_NONE && grad_in[i] == GRAPH_NONE && g->values[node->in[i]].needs_grad)
+            return error_set(err, ERROR_RUN, "graph", NULL,
+                             "op '%s' gives no gradient to '%s', which needs one", name,
+                             g->values[node->in[i]].name);
+    return 0;
+}
+
 /* Appends the backward of one forward node. */
 static int node_backward(struct tape *t, int n)
 {
@@ -64,7 +82,8 @@ static int node_backward(struct tape *t, int n)
     }
     for (int i = 0; i < OP_MAX_INPUTS; i++)
         grad_in[i] = GRAPH_NONE;
-    if (rule->backward(g, n, grad_out, grad_in) != 0)
+    if (rule->backward(g, n, grad_out, grad_in) != 0 ||
+        check_rule(g, &node, grad_out, grad_in, &g->error) != 0)
         return -1;
     for (int i = 0; i < node.inputs; i++)
         if (node.in[i] != GRAPH_NONE && tape_add(t, node.in[i], grad_in[i]) != 0)
@@ -89,6 +108,9 @@ static int collect(struct tape *t, int forward_values)
             return error_set(&g->error, ERROR_RUN, "graph", NULL,
                              "no gradient reaches %s, though it needs one", value.name);
         if (value.kind == GRAPH_VALUE_PARAM) {
+            if (g->values[t->grad[v]].type != DTYPE_F32)
+                return error_set(&g->error, ERROR_RUN, "graph", NULL, "the gradient of %s is not fp32",
+                                 value.name);
             g->param_grad[value.index] = t->grad[v];
         } else {
             char name[64];
@@ -103,6 +125,8 @@ int graph_differentiate(struct graph *g, struct error *err)
 {
     if (graph_check(g, err) != 0)
         return -1;
+    if (g->differentiated)
+        return error_set(err, ERROR_RUN, "graph", NULL, "the graph has a backward pass already");
     int nodes = g->node_count, values = g->value_count;
     /* Gradients of appended values are never asked for, but their numbers are looked up: each node
      * appends a bounded number of values, and the tape is sized for the forward ones alone. */

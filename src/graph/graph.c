@@ -61,6 +61,16 @@ static int value_add(struct graph *g, const struct graph_value *v)
     return g->value_count++;
 }
 
+/* Names are compared whole: one that is cut would be found under no name, or under another's. */
+static bool name_fits(struct graph *g, const char *name)
+{
+    if (strlen(name) < sizeof g->values->name)
+        return true;
+    error_set(&g->error, ERROR_RUN, "graph", NULL, "the name '%s' is longer than %zu bytes", name,
+              sizeof g->values->name - 1);
+    return false;
+}
+
 static void value_shape_set(struct graph_value *v, enum dtype type, int ndim, const int64_t *dim)
 {
     v->type = type;
@@ -72,7 +82,7 @@ static void value_shape_set(struct graph_value *v, enum dtype type, int ndim, co
 int graph_input(struct graph *g, const char *name, enum dtype type, int ndim, const int64_t *dim,
                 bool needs_grad)
 {
-    if (g->error.kind != ERROR_NONE)
+    if (g->error.kind != ERROR_NONE || !name_fits(g, name))
         return GRAPH_NONE;
     if (graph_find_input(g, name) != GRAPH_NONE) {
         error_set(&g->error, ERROR_RUN, "graph", NULL, "two inputs are named '%s'", name);
@@ -82,6 +92,12 @@ int graph_input(struct graph *g, const char *name, enum dtype type, int ndim, co
     snprintf(v.name, sizeof v.name, "%s", name);
     value_shape_set(&v, type, ndim, dim);
     return value_add(g, &v);
+}
+
+static bool same_parameter(const struct graph_value *a, const struct graph_value *b)
+{
+    return a->type == b->type && a->ndim == b->ndim && a->needs_grad == b->needs_grad &&
+           memcmp(a->dim, b->dim, sizeof a->dim) == 0;
 }
 
 int graph_param(struct graph *g, int index, enum dtype type, int ndim, const int64_t *dim, bool trainable)
@@ -98,19 +114,26 @@ int graph_param(struct graph *g, int index, enum dtype type, int ndim, const int
             g->param_value[i] = GRAPH_NONE;
         g->param_count = count;
     }
-    if (g->param_value[index] != GRAPH_NONE)
-        return g->param_value[index];
     struct graph_value v = {.kind = GRAPH_VALUE_PARAM, .index = index, .needs_grad = trainable};
     snprintf(v.name, sizeof v.name, "parameter %d", index);
     value_shape_set(&v, type, ndim, dim);
-    g->param_value[index] = value_add(g, &v);
+    if (g->param_value[index] == GRAPH_NONE) {
+        g->param_value[index] = value_add(g, &v);
+    } else if (!same_parameter(&v, &g->values[g->param_value[index]])) {
+        error_set(&g->error, ERROR_RUN, "graph", NULL, "%s is used with two shapes or types", v.name);
+        return GRAPH_NONE;
+    }
     return g->param_value[index];
 }
 
 void graph_output(struct graph *g, const char *name, int value)
 {
-    if (g->error.kind != ERROR_NONE || value == GRAPH_NONE)
+    if (g->error.kind != ERROR_NONE || value == GRAPH_NONE || !name_fits(g, name))
         return;
+    if (graph_find_output(g, name) != GRAPH_NONE) {
+        error_set(&g->error, ERROR_RUN, "graph", NULL, "two outputs are named '%s'", name);
+        return;
+    }
     if (reserve((void **)&g->outputs, &g->output_capacity, g->output_count + 1, sizeof *g->outputs) != 0) {
         fail_memory(g);
         return;
@@ -120,28 +143,35 @@ void graph_output(struct graph *g, const char *name, int value)
     out->value = value;
 }
 
+static bool take_operands(struct graph *g, const struct graph_rule *rule, const int *in,
+                          struct graph_node *node)
+{
+    if (node->inputs < rule->min_inputs || node->inputs > rule->max_inputs) {
+        error_set(&g->error, ERROR_RUN, rule->name, NULL, "takes %d to %d operands, got %d", rule->min_inputs,
+                  rule->max_inputs, node->inputs);
+        return false;
+    }
+    for (int i = 0; i < node->inputs; i++) {
+        node->in[i] = in[i];
+        if (in[i] == GRAPH_NONE && i < rule->min_inputs) {
+            error_set(&g->error, ERROR_RUN, rule->name, NULL, "operand %d is missing", i);
+            return false;
+        }
+    }
+    return true;
+}
+
 int graph_node_add(struct graph *g, enum op op, const int *in, int inputs, const struct op_attr *attr)
 {
     if (g->error.kind != ERROR_NONE)
         return GRAPH_NONE;
     const struct graph_rule *rule = graph_rule(op);
-    struct graph_node node = {.op = op, .inputs = inputs, .outputs = rule->outputs, .backward = g->differentiated};
+    struct graph_node node = {
+        .op = op, .inputs = inputs, .outputs = rule->outputs, .backward = g->differentiated};
+    struct graph_value out[OP_MAX_OUTPUTS] = {0};
     if (attr)
         node.attr = *attr;
-    for (int i = 0; i < inputs; i++) {
-        node.in[i] = in[i];
-        if (in[i] == GRAPH_NONE && i < rule->min_inputs) {
-            error_set(&g->error, ERROR_RUN, rule->name, NULL, "operand %d is missing", i);
-            return GRAPH_NONE;
-        }
-    }
-    if (inputs < rule->min_inputs || inputs > rule->max_inputs) {
-        error_set(&g->error, ERROR_RUN, rule->name, NULL, "takes %d to %d operands, got %d",
-                  rule->min_inputs, rule->max_inputs, inputs);
-        return GRAPH_NONE;
-    }
-    struct graph_value out[OP_MAX_OUTPUTS] = {0};
-    if (rule->shape(g, &node, out, &g->error) != 0)
+    if (!take_operands(g, rule, in, &node) || rule->shape(g, &node, out, &g->error) != 0)
         return GRAPH_NONE;
     bool needs_grad = false;
     for (int i = 0; i < inputs; i++)
@@ -154,7 +184,9 @@ int graph_node_add(struct graph *g, enum op op, const int *in, int inputs, const
         out[i].slot = i;
         out[i].needs_grad = needs_grad && !node.backward;
         snprintf(out[i].name, sizeof out[i].name, "%s %d%s", rule->name, g->node_count,
-                 i == 0 ? "" : i == 1 ? " (second)" : " (third)");
+                 i == 0   ? ""
+                 : i == 1 ? " (second)"
+                          : " (third)");
         node.out[i] = value_add(g, &out[i]);
         if (node.out[i] == GRAPH_NONE)
             return GRAPH_NONE;
@@ -243,7 +275,8 @@ int graph_rope(struct graph *g, int x, int table, int64_t heads)
     return graph_node_add(g, OP_ROPE, (int[]){x, table}, 2, &attr);
 }
 
-int graph_attention(struct graph *g, int q, int k, int v, int pieces, int64_t heads, int64_t kv_heads, float scale)
+int graph_attention(struct graph *g, int q, int k, int v, int pieces, int64_t heads, int64_t kv_heads,
+                    float scale)
 {
     if (g->error.kind != ERROR_NONE)
         return GRAPH_NONE;

@@ -80,9 +80,12 @@ struct graph *graph_create(void); /* NULL when out of memory */
 void graph_free(struct graph *g); /* NULL is allowed */
 int graph_check(const struct graph *g, struct error *err);
 
-/* needs_grad: graph_differentiate makes an output "grad:<name>". */
-int graph_input(struct graph *g, const char *name, enum dtype type, int ndim, const int64_t *dim, bool needs_grad);
-/* Parameter `index` of the unit; the same index gives the same value. Trainable ones need a gradient. */
+/* Names have at most 47 bytes; inputs have different ones, and so have outputs. needs_grad:
+ * graph_differentiate makes an output "grad:<name>". */
+int graph_input(struct graph *g, const char *name, enum dtype type, int ndim, const int64_t *dim,
+                bool needs_grad);
+/* Parameter `index` of the unit; the same index gives the same value, and is refused with another shape.
+ * Trainable ones need a gradient. */
 int graph_param(struct graph *g, int index, enum dtype type, int ndim, const int64_t *dim, bool trainable);
 void graph_output(struct graph *g, const char *name, int value);
 
@@ -94,7 +97,8 @@ int graph_linear_f32(struct graph *g, int x, int w);
 int graph_rmsnorm(struct graph *g, int x, int w, float eps);
 int graph_rope_table(struct graph *g, int positions, int inv_freq);
 int graph_rope(struct graph *g, int x, int table, int64_t heads);
-int graph_attention(struct graph *g, int q, int k, int v, int pieces, int64_t heads, int64_t kv_heads, float scale);
+int graph_attention(struct graph *g, int q, int k, int v, int pieces, int64_t heads, int64_t kv_heads,
+                    float scale);
 int graph_cache_write(struct graph *g, int rows, int slots, int cache);
 int graph_swiglu(struct graph *g, int gate, int up);
 int graph_add(struct graph *g, int a, int b);
@@ -106,8 +110,8 @@ int graph_loss(struct graph *g, int x, int w, int targets);
 /* Appends the backward pass. Seeds: for an output made by graph_loss, the input "loss_scale"; for every
  * other output that needs a gradient, a new input "grad:<output name>" of its shape and type. Results: for
  * each input that needs one, the output "grad:<input name>"; for each trainable parameter, param_grad[]
- * (fp32). Refuses (naming op and value) where an op on the way has no backward rule, or a trainable
- * parameter gets no gradient at all. */
+ * (fp32). Refuses (naming op and value) where an op on the way has no backward rule or gives no gradient to a
+ * value that needs one, or where a trainable parameter gets none at all. Only once a graph. */
 int graph_differentiate(struct graph *g, struct error *err);
 
 /* The value of a named output or input; GRAPH_NONE when there is none. */
@@ -123,7 +127,8 @@ struct graph_rule {
     const char *name;
     int min_inputs, max_inputs, outputs;
     /* Checks operands, fills the outputs' types and shapes. */
-    int (*shape)(const struct graph *g, const struct graph_node *node, struct graph_value *out, struct error *err);
+    int (*shape)(const struct graph *g, const struct graph_node *node, struct graph_value *out,
+                 struct error *err);
     /* Appends the nodes that compute gradients of the inputs from grad_out (GRAPH_NONE where nothing
      * flows back); writes value numbers to grad_in (GRAPH_NONE: none needed). NULL: no gradient. */
     int (*backward)(struct graph *g, int node, const int *grad_out, int *grad_in);

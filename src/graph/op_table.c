@@ -51,21 +51,31 @@ static int is_matrix(const struct graph_value *v)
     return v->ndim == 2 && dtype_info(v->type)->is_float;
 }
 
-static int shape_embed(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+/* One fp32 number for each row of x. */
+static int is_rows_f32(const struct graph_value *v, const struct graph_value *x)
+{
+    return is(v, DTYPE_F32, 1) && v->dim[0] == x->dim[0];
+}
+
+static int shape_embed(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                       struct error *err)
 {
     const struct graph_value *ids = input(g, n, 0), *table = input(g, n, 1);
     shape2(out, table->type, ids->dim[0], table->dim[1]);
     return expect(is(ids, DTYPE_I32, 1) && is_matrix(table), n, "ids[T], table[V,D]", err);
 }
 
-static int shape_embed_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_embed_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                            struct error *err)
 {
     const struct graph_value *ids = input(g, n, 0), *dy = input(g, n, 1);
     shape2(out, DTYPE_F32, n->attr.rows, dy->dim[1]);
-    return expect(is(ids, DTYPE_I32, 1) && is_matrix(dy) && n->attr.rows > 0, n, "ids[T], dy[T,D]", err);
+    return expect(is(ids, DTYPE_I32, 1) && is_matrix(dy) && ids->dim[0] == dy->dim[0] && n->attr.rows > 0, n,
+                  "ids[T], dy[T,D]", err);
 }
 
-static int shape_linear(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_linear(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                        struct error *err)
 {
     const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1), *b = input(g, n, 2);
     shape2(out, x->type, x->dim[0], w->dim[0]);
@@ -79,24 +89,28 @@ static int shape_linear_grad_input(const struct graph *g, const struct graph_nod
 {
     const struct graph_value *dy = input(g, n, 0), *w = input(g, n, 1);
     shape2(out, dy->type, dy->dim[0], w->dim[1]);
-    return expect(is_matrix(dy) && is_matrix(w) && dy->dim[1] == w->dim[0], n, "dy[T,O], w[O,I]", err);
+    return expect(is_matrix(dy) && is_matrix(w) && dy->type == w->type && dy->dim[1] == w->dim[0], n,
+                  "dy[T,O], w[O,I] of one type", err);
 }
 
-static int shape_linear_grad_weight(const struct graph *g, const struct graph_node *n, struct graph_value *out,
-                                    struct error *err)
+static int shape_linear_grad_weight(const struct graph *g, const struct graph_node *n,
+                                    struct graph_value *out, struct error *err)
 {
     const struct graph_value *dy = input(g, n, 0), *x = input(g, n, 1);
     shape2(out, DTYPE_F32, dy->dim[1], x->dim[1]);
-    return expect(is_matrix(dy) && is_matrix(x) && dy->dim[0] == x->dim[0], n, "dy[T,O], x[T,I]", err);
+    return expect(is_matrix(dy) && is_matrix(x) && dy->type == x->type && dy->dim[0] == x->dim[0], n,
+                  "dy[T,O], x[T,I] of one type", err);
 }
 
-static int shape_column_sums(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_column_sums(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                             struct error *err)
 {
     shape2(out, DTYPE_F32, input(g, n, 0)->dim[1], 0);
     return expect(is_matrix(input(g, n, 0)), n, "dy[T,O]", err);
 }
 
-static int shape_rmsnorm(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_rmsnorm(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                         struct error *err)
 {
     const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1);
     like(&out[0], x);
@@ -104,45 +118,53 @@ static int shape_rmsnorm(const struct graph *g, const struct graph_node *n, stru
     return expect(is_matrix(x) && is(w, x->type, 1) && w->dim[0] == x->dim[1], n, "x[T,D], w[D]", err);
 }
 
-static int shape_rmsnorm_grad_input(const struct graph *g, const struct graph_node *n, struct graph_value *out,
-                                    struct error *err)
+static int shape_rmsnorm_grad_input(const struct graph *g, const struct graph_node *n,
+                                    struct graph_value *out, struct error *err)
 {
-    const struct graph_value *dy = input(g, n, 0), *x = input(g, n, 1);
+    const struct graph_value *dy = input(g, n, 0), *x = input(g, n, 1), *w = input(g, n, 2);
     like(out, x);
-    return expect(same_shape(dy, x) && is(input(g, n, 3), DTYPE_F32, 1), n, "dy[T,D], x[T,D], w[D], rstd[T]", err);
+    return expect(is_matrix(x) && same_shape(dy, x) && is(w, x->type, 1) && w->dim[0] == x->dim[1] &&
+                      is_rows_f32(input(g, n, 3), x),
+                  n, "dy[T,D], x[T,D], w[D], rstd[T]", err);
 }
 
-static int shape_rmsnorm_grad_weight(const struct graph *g, const struct graph_node *n, struct graph_value *out,
-                                     struct error *err)
+static int shape_rmsnorm_grad_weight(const struct graph *g, const struct graph_node *n,
+                                     struct graph_value *out, struct error *err)
 {
     const struct graph_value *dy = input(g, n, 0), *x = input(g, n, 1);
     shape2(out, DTYPE_F32, x->dim[1], 0);
-    return expect(same_shape(dy, x) && is(input(g, n, 2), DTYPE_F32, 1), n, "dy[T,D], x[T,D], rstd[T]", err);
+    return expect(is_matrix(x) && same_shape(dy, x) && is_rows_f32(input(g, n, 2), x), n,
+                  "dy[T,D], x[T,D], rstd[T]", err);
 }
 
-static int shape_rope_table(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_rope_table(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                            struct error *err)
 {
     const struct graph_value *positions = input(g, n, 0), *inv_freq = input(g, n, 1);
     shape2(out, DTYPE_F32, positions->dim[0], 2 * inv_freq->dim[0]);
-    return expect(is(positions, DTYPE_I32, 1) && is(inv_freq, DTYPE_F32, 1), n, "positions[T], inv_freq[H/2]", err);
+    return expect(is(positions, DTYPE_I32, 1) && is(inv_freq, DTYPE_F32, 1), n, "positions[T], inv_freq[H/2]",
+                  err);
 }
 
-static int shape_rope(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_rope(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                      struct error *err)
 {
     const struct graph_value *x = input(g, n, 0), *table = input(g, n, 1);
     like(out, x);
     return expect(is_matrix(x) && is(table, DTYPE_F32, 2) && x->dim[0] == table->dim[0] &&
-                      x->dim[1] == n->attr.heads * table->dim[1],
-                  n, "x[T,heads*H], table[T,H]", err);
+                      table->dim[1] % 2 == 0 && x->dim[1] == n->attr.heads * table->dim[1],
+                  n, "x[T,heads*H], table[T,H], H even", err);
 }
 
-static int shape_attention(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_attention(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                           struct error *err)
 {
-    const struct graph_value *q = input(g, n, 0), *k = input(g, n, 1), *v = input(g, n, 2), *p = input(g, n, 3);
+    const struct graph_value *q = input(g, n, 0), *k = input(g, n, 1), *v = input(g, n, 2),
+                             *p = input(g, n, 3);
     const struct op_attr *a = &n->attr;
     like(&out[0], q);
     shape2(&out[1], DTYPE_F32, q->dim[0], a->heads);
-    return expect(is_matrix(q) && same_shape(k, v) && k->type == q->type && a->kv_heads > 0 &&
+    return expect(is_matrix(q) && is_matrix(k) && same_shape(k, v) && k->type == q->type && a->kv_heads > 0 &&
                       a->heads % a->kv_heads == 0 && q->dim[1] == a->heads * a->head_dim &&
                       k->dim[1] == a->kv_heads * a->head_dim && is(p, DTYPE_I32, 2) && p->dim[1] == 4,
                   n, "q[T,heads*H], k and v[C,kv_heads*H], pieces[P,4]", err);
@@ -151,24 +173,34 @@ static int shape_attention(const struct graph *g, const struct graph_node *n, st
 static int shape_attention_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out,
                                 struct error *err)
 {
-    const struct graph_value *dout = input(g, n, 0), *q = input(g, n, 1), *k = input(g, n, 2), *v = input(g, n, 3);
+    const struct graph_value *dout = input(g, n, 0), *q = input(g, n, 1), *k = input(g, n, 2),
+                             *v = input(g, n, 3);
     like(&out[0], q);
     like(&out[1], k);
     like(&out[2], v);
-    return expect(same_shape(dout, q) && same_shape(k, v) && k->dim[0] == q->dim[0], n,
-                  "dout, q, k, v, o, lse, pieces of the training form", err);
+    const struct graph_value *o = input(g, n, 4), *lse = input(g, n, 5), *p = input(g, n, 6);
+    const struct op_attr *a = &n->attr;
+    return expect(is_matrix(q) && is_matrix(k) && same_shape(dout, q) && same_shape(o, q) &&
+                      same_shape(k, v) && k->type == q->type && k->dim[0] == q->dim[0] &&
+                      q->dim[1] == a->heads * a->head_dim && k->dim[1] == a->kv_heads * a->head_dim &&
+                      is(lse, DTYPE_F32, 2) && lse->dim[0] == q->dim[0] && lse->dim[1] == a->heads &&
+                      is(p, DTYPE_I32, 2) && p->dim[1] == 4,
+                  n, "dout, q, k, v, o, lse, pieces of the training form", err);
 }
 
-static int shape_cache_write(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_cache_write(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                             struct error *err)
 {
     const struct graph_value *rows = input(g, n, 0), *slots = input(g, n, 1), *cache = input(g, n, 2);
     like(out, cache);
-    return expect(is_matrix(rows) && is(slots, DTYPE_I32, 1) && is_matrix(cache) && rows->type == cache->type &&
-                      rows->dim[1] == cache->dim[1] && rows->dim[0] == slots->dim[0],
+    return expect(is_matrix(rows) && is(slots, DTYPE_I32, 1) && is_matrix(cache) &&
+                      rows->type == cache->type && rows->dim[1] == cache->dim[1] &&
+                      rows->dim[0] == slots->dim[0],
                   n, "rows[T,W], slots[T], cache[C,W]", err);
 }
 
-static int shape_elementwise(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_elementwise(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                             struct error *err)
 {
     const struct graph_value *first = input(g, n, 0);
     for (int i = 1; i < n->inputs; i++)
@@ -179,7 +211,8 @@ static int shape_elementwise(const struct graph *g, const struct graph_node *n, 
     return 0;
 }
 
-static int shape_loss(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_loss(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                      struct error *err)
 {
     const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1), *targets = input(g, n, 2);
     shape2(&out[0], DTYPE_F32, x->dim[0], 0);
@@ -189,15 +222,21 @@ static int shape_loss(const struct graph *g, const struct graph_node *n, struct 
                   n, "x[T,D], w[V,D], targets[T]", err);
 }
 
-static int shape_loss_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_loss_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                           struct error *err)
 {
     const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1), *scale = input(g, n, 4);
     like(&out[0], x);
     shape2(&out[1], DTYPE_F32, w->dim[0], w->dim[1]);
-    return expect(is(scale, DTYPE_F32, 1) && scale->dim[0] == 1, n, "x, w, targets, lse, scale[1]", err);
+    const struct graph_value *targets = input(g, n, 2);
+    return expect(is_matrix(x) && is_matrix(w) && x->type == w->type && x->dim[1] == w->dim[1] &&
+                      is(targets, DTYPE_I32, 1) && targets->dim[0] == x->dim[0] &&
+                      is_rows_f32(input(g, n, 3), x) && is(scale, DTYPE_F32, 1) && scale->dim[0] == 1,
+                  n, "x[T,D], w[V,D], targets[T], lse[T], scale[1]", err);
 }
 
-static int shape_gather_rows(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_gather_rows(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                             struct error *err)
 {
     const struct graph_value *x = input(g, n, 0), *index = input(g, n, 1);
     shape2(out, x->type, index->dim[0], x->dim[1]);
@@ -205,7 +244,8 @@ static int shape_gather_rows(const struct graph *g, const struct graph_node *n, 
 }
 
 /* Flat ops are called by sharding and optimizers directly and stand in no graph. */
-static int shape_flat(const struct graph *g, const struct graph_node *n, struct graph_value *out, struct error *err)
+static int shape_flat(const struct graph *g, const struct graph_node *n, struct graph_value *out,
+                      struct error *err)
 {
     (void)g;
     (void)out;

@@ -30,6 +30,15 @@ static int64_t align(int64_t n)
     return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* The value whose memory `value` stands in: what cache_write gives is the cache that it was given. */
+static int storage(const struct graph *g, int value)
+{
+    while (value != GRAPH_NONE && g->values[value].kind == GRAPH_VALUE_NODE &&
+           g->nodes[g->values[value].index].op == OP_CACHE_WRITE)
+        value = g->nodes[g->values[value].index].in[2];
+    return value;
+}
+
 static int io_add(struct compiler *c, const char *name, int value, bool output)
 {
     const struct graph_value *v = &c->g->values[value];
@@ -66,6 +75,9 @@ static int place_outer(struct compiler *c)
     }
     for (int i = 0; i < g->output_count; i++) {
         int v = g->outputs[i].value;
+        if (storage(g, v) != v)
+            return error_set(c->err, ERROR_RUN, "graph", NULL,
+                             "output '%s' is a cache: it stands where it was given", g->outputs[i].name);
         if (c->home[v].place != PLACE_NONE)
             return error_set(c->err, ERROR_RUN, "graph", NULL,
                              "output '%s' is an input, a parameter or another output as well",
@@ -117,7 +129,7 @@ static void place_saved(struct compiler *c)
         if (!g->nodes[n].backward)
             continue;
         for (int i = 0; i < g->nodes[n].inputs; i++) {
-            int v = g->nodes[n].in[i];
+            int v = storage(g, g->nodes[n].in[i]);
             if (!is_temporary(c, v) || g->nodes[g->values[v].index].backward || c->again[g->values[v].index])
                 continue;
             home_set(c, v, PLACE_SAVED, 0);
@@ -127,17 +139,18 @@ static void place_saved(struct compiler *c)
     }
 }
 
-static int step_add(struct compiler *c, struct program_part *part, int n, bool recomputed)
+/* The next step of a part: node n, noted in order[]. */
+static void step_add(struct compiler *c, struct program_part *part, int *order, int n, bool recomputed)
 {
     const struct graph_node *node = &c->g->nodes[n];
-    struct program_step *s = &part->steps[part->count++];
+    struct program_step *s = &part->steps[part->count];
+    order[part->count++] = n;
     memset(s, 0, sizeof *s);
     s->op = node->op;
     s->inputs = node->inputs;
     s->outputs = node->outputs;
     s->attr = node->attr;
     s->recomputed = recomputed;
-    return n;
 }
 
 /* A life for every temporary of the part. order[i] is the node of step i. */
@@ -149,15 +162,18 @@ static void collect_lives(struct compiler *c, const int *order, int steps)
         const struct graph_node *node = &g->nodes[order[s]];
         for (int i = 0; i < node->outputs; i++) {
             int v = node->out[i];
-            if (!is_temporary(c, v) || (node->op == OP_CACHE_WRITE && i == 0))
+            if (!is_temporary(c, v) || storage(g, v) != v)
                 continue;
             c->lives[c->life_count++] =
-                (struct life){.value = v, .step = s, .first = s, .last = s,
+                (struct life){.value = v,
+                              .step = s,
+                              .first = s,
+                              .last = s,
                               .bytes = align(graph_value_bytes(&g->values[v], &c->options->bounds))};
         }
         for (int i = 0; i < node->inputs; i++)
             for (int l = 0; l < c->life_count; l++)
-                if (c->lives[l].value == node->in[i] && node->in[i] != GRAPH_NONE)
+                if (node->in[i] != GRAPH_NONE && c->lives[l].value == storage(g, node->in[i]))
                     c->lives[l].last = s;
     }
     /* A gradient that is added to another unit's at the end lives until then. */
@@ -216,12 +232,11 @@ static int operand_set(struct compiler *c, int value, struct program_operand *ou
         memset(out, 0, sizeof *out);
         return 0;
     }
+    value = storage(c->g, value);
     *out = c->home[value];
     if (out->place != PLACE_NONE)
         return 0;
     const struct graph_value *v = &c->g->values[value];
-    if (v->kind == GRAPH_VALUE_NODE && c->g->nodes[v->index].op == OP_CACHE_WRITE) /* the cache itself */
-        return operand_set(c, c->g->nodes[v->index].in[2], out);
     const struct life *life = life_of(c, value, 0);
     if (!life)
         return error_set(c->err, ERROR_RUN, "graph", NULL, "'%s' is read but never computed", v->name);
@@ -303,17 +318,17 @@ static int compile(struct compiler *c)
         place_saved(c);
         for (int n = 0; n < g->node_count; n++)
             if (!g->nodes[n].backward)
-                order[p->part[PROGRAM_FORWARD].count] = step_add(c, &p->part[PROGRAM_FORWARD], n, false);
+                step_add(c, &p->part[PROGRAM_FORWARD], order, n, false);
         status = layout_part(c, &p->part[PROGRAM_FORWARD], order);
     }
     if (status == 0) {
         struct program_part *back = &p->part[PROGRAM_BACKWARD];
         for (int n = 0; n < g->node_count; n++)
             if (c->again[n])
-                order[back->count] = step_add(c, back, n, true);
+                step_add(c, back, order, n, true);
         for (int n = 0; n < g->node_count; n++)
             if (g->nodes[n].backward)
-                order[back->count] = step_add(c, back, n, false);
+                step_add(c, back, order, n, false);
         status = layout_part(c, back, order);
         if (status == 0)
             status = add_grads(c, back);
@@ -384,7 +399,8 @@ int64_t program_io_bytes(const struct program_io *io, const struct graph_counts 
     return dtype_bytes(io->type, n);
 }
 
-static void operand_resolve(const struct program_operand *from, const struct graph_counts *counts, struct operand *to)
+static void operand_resolve(const struct program_operand *from, const struct graph_counts *counts,
+                            struct operand *to)
 {
     to->data = NULL;
     to->type = from->type;
