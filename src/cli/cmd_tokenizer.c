@@ -73,7 +73,7 @@ static error_t parse_convert(int key, char *value, struct argp_state *state)
 
 static const struct argp_option encode_options[] = {
     {"special", OPTION_SPECIAL, NULL, 0,
-     "Add the tokens that belong around a text, as Transformers does (BOS, as a rule)", 0},
+     "Add what tokenizer.json's post-processor puts around a text, as Hugging Face tokenizers does", 0},
     {"no-special-in-text", OPTION_LITERAL, NULL, 0,
      "Take the text of a special token, as in \"<|endoftext|>\", as ordinary text", 0},
     {"jsonl", OPTION_JSONL, NULL, 0,
@@ -146,7 +146,7 @@ static int read_text(struct convert *c, struct error *err)
 static int encode_text(struct convert *c, const char *text, size_t length, struct error *err)
 {
     unsigned flags =
-        (c->special ? ENCODE_SPECIAL_TOKENS_ADDED : 0u) | (c->literal ? 0u : ENCODE_SPECIAL_IN_TEXT);
+        (c->special ? ENCODE_TEMPLATE_ADDED : 0u) | (c->literal ? 0u : ENCODE_SPECIAL_IN_TEXT);
     c->ids.count = 0;
     return tokenizer_encode(c->tokenizer, c->scratch, text ? text : "", length, flags, &c->ids, err);
 }

@@ -192,6 +192,23 @@ static int append_ids(const struct walk *w, const struct token_buffer *ids)
     return 0;
 }
 
+/* The ids to put around a text. */
+static void around_text(const struct tokenizer *tok, unsigned flags, struct token_buffer *before,
+                        struct token_buffer *after)
+{
+    if (!(flags & (ENCODE_SPECIAL_TOKENS_ADDED | ENCODE_TEMPLATE_ADDED)))
+        return;
+    *before = tok->before;
+    *after = tok->after;
+    if (flags & ENCODE_SPECIAL_TOKENS_ADDED)
+        return;
+    if (tok->config_before) {
+        before->ids++;
+        before->count--;
+    }
+    after->count -= tok->config_after;
+}
+
 int tokenizer_encode(const struct tokenizer *tok, struct tokenizer_scratch *scratch, const char *text,
                      size_t length, unsigned flags, struct token_buffer *out, struct error *err)
 {
@@ -199,7 +216,8 @@ int tokenizer_encode(const struct tokenizer *tok, struct tokenizer_scratch *scra
     const uint8_t *s = (const uint8_t *)text;
     int64_t count = out->count;
     size_t invalid = utf8_invalid_at(s, length);
-    bool around = (flags & ENCODE_SPECIAL_TOKENS_ADDED) != 0;
+    struct token_buffer before = {0}, after = {0}; /* views of the tokenizer's */
+    around_text(tok, flags, &before, &after);
 
     if (invalid < length)
         return error_set(err, ERROR_INPUT, NULL, "convert the text to UTF-8",
@@ -207,9 +225,9 @@ int tokenizer_encode(const struct tokenizer *tok, struct tokenizer_scratch *scra
     if (length >= INT32_MAX)
         return error_set(err, ERROR_INPUT, NULL, "split it into several documents",
                          "a text of %zu bytes is longer than the limit of 2 GiB", length);
-    if ((around && append_ids(&w, &tok->before) != 0) ||
+    if (append_ids(&w, &before) != 0 ||
         added_set_split(&tok->added_raw, s, length, w.special_too, encode_raw_gap, encode_found, &w) != 0 ||
-        (around && append_ids(&w, &tok->after) != 0)) {
+        append_ids(&w, &after) != 0) {
         out->count = count;
         return -1;
     }

@@ -125,7 +125,8 @@ struct tokenizer {
     int stage_count;
     bool prefix_space;                 /* then each piece gets a space in front if it has none … */
     struct pattern *word_pattern;      /* … and is cut by this, where it is not NULL */
-    struct token_buffer before, after; /* the template's ids around a text */
+    struct token_buffer before, after; /* the ids around a text, from outside in: tokenizer_config.json's, */
+    int config_before, config_after;   /* so many (0 or 1), and those of the template */
     int64_t bos, eos, pad;             /* -1: none */
     char *chat_template;
     uint64_t hash;

@@ -63,6 +63,9 @@ enum encode_flags {
      * otherwise). Without it the text of special tokens is ordinary text, as one wants for text of
      * unknown origin; added tokens that are not special are recognised in any case. */
     ENCODE_SPECIAL_IN_TEXT = 2,
+    /* Add what the post-processor's template alone puts around one text, as Hugging Face `tokenizers`
+     * does, which does not read tokenizer_config.json. */
+    ENCODE_TEMPLATE_ADDED = 4,
 };
 
 /* Appends the ids of `text` (UTF-8, at most 2 GiB; U+0000 is an ordinary character) to *out.

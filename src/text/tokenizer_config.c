@@ -147,7 +147,7 @@ static int check_rules(const struct reader *r, bool legacy)
 
 /* Puts an id at the outer end of what surrounds a text, unless it is there. */
 static int surround(const struct reader *r, const char *key, const char *token_key, int64_t id, bool there,
-                    struct token_buffer *ids, bool front)
+                    struct token_buffer *ids, int *added, bool front)
 {
     bool wanted;
 
@@ -164,6 +164,7 @@ static int surround(const struct reader *r, const char *key, const char *token_k
         memmove(ids->ids + 1, ids->ids, (size_t)ids->count * sizeof *ids->ids);
     ids->ids[front ? 0 : ids->count] = (uint32_t)id;
     ids->count++;
+    *added = 1;
     return 0;
 }
 
@@ -178,9 +179,11 @@ static int read_root(const struct reader *r, bool legacy)
         read_token(r, "bos_token", &tok->bos) != 0 || read_token(r, "eos_token", &tok->eos) != 0 ||
         read_token(r, "pad_token", &tok->pad) != 0 || read_template(r) != 0)
         return -1;
-    if (surround(r, "add_bos_token", "bos_token", tok->bos, tokenizer_adds_bos(tok), &tok->before, true) != 0)
+    if (surround(r, "add_bos_token", "bos_token", tok->bos, tokenizer_adds_bos(tok), &tok->before,
+                 &tok->config_before, true) != 0)
         return -1;
-    return surround(r, "add_eos_token", "eos_token", tok->eos, tokenizer_adds_eos(tok), &tok->after, false);
+    return surround(r, "add_eos_token", "eos_token", tok->eos, tokenizer_adds_eos(tok), &tok->after,
+                    &tok->config_after, false);
 }
 
 static int read_config_file(struct tokenizer *tok, const char *path, bool legacy, struct error *err)
