@@ -76,6 +76,19 @@ expect_status 0 "$tercet" eval model --data text.jsonl
 expect_grep '^loss +[0-9]+\.[0-9]{6}$' "$out"
 expect_grep '^perplexity +[0-9.]+$' "$out"
 expect_grep '^rows +[0-9,]+ of 64 positions$' "$out" "the model's positions, being fewer than 1024"
+
+# What training says of the same model and text, to the last bit.
+cat >run.yaml <<'YAML'
+output: run
+model: {from: model}
+data: {train: [more.txt], eval: [text.jsonl, more.txt], seq_len: 13}
+train: {steps: 1, global_batch: 1, micro_batch: 1, dtype: fp32}
+YAML
+expect_status 0 "$tercet" train run.yaml
+trained=$(sed -nE 's/.*"step": 0, "eval_loss": ([^,]*),.*/\1/p' run/metrics.jsonl)
+check "training's evaluation gives the same bits" test "$trained" = "$(sed -E 's/.*"loss": ([^,]*), "perp.*/\1/' all)"
+check "there was one" test -n "$trained"
+
 gzip -k text.jsonl
 sed 's/"text"/"body"/' text.jsonl >body.jsonl
 expect_status 0 "$tercet" eval model --data text.jsonl.gz more.txt --seq-len 13 --json
