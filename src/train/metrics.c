@@ -10,20 +10,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The step that a line of metrics.jsonl is about; -1 when it is no such line. */
-static int64_t line_step(const char *line, size_t n)
+/* Room for any line, made before the first step: steps allocate nothing. */
+enum { LINE_BYTES = 1023 };
+
+/* The step that a line of metrics.jsonl is about, and whether it tells an evaluation; -1: no such line. */
+static int64_t line_step(const char *line, size_t n, bool *evaluation)
 {
     json_t *value = NULL;
     if (json_parse("metrics.jsonl", 1, line, n, &value, NULL) != 0)
         return -1;
     const json_t *step = json_object_get(value, "step");
     int64_t s = json_is_integer(step) ? json_integer_value(step) : -1;
+    *evaluation = json_object_get(value, "eval_loss") != NULL;
     json_decref(value);
     return s;
 }
 
 /* Keeps the lines of steps up to `step`: those after it will be written again. */
-static int cut_back(const char *path, int64_t step, struct error *err)
+static int cut_back(const char *path, int64_t step, int64_t *last_evaluation, struct error *err)
 {
     char *text;
     size_t n;
@@ -35,8 +39,11 @@ static int cut_back(const char *path, int64_t step, struct error *err)
     for (size_t at = 0; at < n;) {
         const char *newline = memchr(text + at, '\n', n - at);
         size_t length = newline ? (size_t)(newline - (text + at)) + 1 : n - at;
-        int64_t s = newline ? line_step(text + at, length) : -1;
+        bool evaluation = false;
+        int64_t s = newline ? line_step(text + at, length, &evaluation) : -1;
         if (s >= 0 && s <= step) {
+            if (evaluation)
+                *last_evaluation = s;
             memmove(text + kept, text + at, length);
             kept += length;
         }
@@ -47,13 +54,14 @@ static int cut_back(const char *path, int64_t step, struct error *err)
     return status;
 }
 
-int metrics_open(struct metrics *m, const char *output, int64_t step, int64_t every, bool tensorboard, struct error *err)
+int metrics_open(struct metrics *m, const char *output, int64_t step, int64_t every, bool tensorboard,
+                 struct error *err)
 {
-    *m = (struct metrics){.fd = -1, .every = every};
+    *m = (struct metrics){.fd = -1, .every = every, .last_evaluation = -1};
     m->path = file_join(output, "metrics.jsonl");
     if (!m->path)
         return error_memory(err, 0, "a path");
-    if (cut_back(m->path, step, err) != 0)
+    if (cut_back(m->path, step, &m->last_evaluation, err) != 0)
         return -1;
     m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (m->fd < 0)
@@ -110,20 +118,22 @@ int metrics_step(struct metrics *m, const struct metrics_step *s, const struct l
         return -1;
     if (!shown)
         return 0;
-    if (m->events_open &&
-        (scalar(m, "train/loss", s->step, s->loss, err) != 0 || scalar(m, "train/lr", s->step, s->lr, err) != 0 ||
-         scalar(m, "train/grad_norm", s->step, s->grad_norm, err) != 0 ||
-         scalar(m, "train/tokens_per_second", s->step, rate, err) != 0 || event_writer_flush(&m->events, err) != 0))
+    if (m->events_open && (scalar(m, "train/loss", s->step, s->loss, err) != 0 ||
+                           scalar(m, "train/lr", s->step, s->lr, err) != 0 ||
+                           scalar(m, "train/grad_norm", s->step, s->grad_norm, err) != 0 ||
+                           scalar(m, "train/tokens_per_second", s->step, rate, err) != 0 ||
+                           event_writer_flush(&m->events, err) != 0))
         return -1;
     char left[32];
-    log_progress(log, s->step == s->total, "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f tokens/s  %s left",
-                 (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm, rate,
+    log_progress(log, s->step == s->total,
+                 "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f tokens/s  %s left", (long long)s->step,
+                 (long long)s->total, s->loss, s->lr, s->grad_norm, rate,
                  format_duration(s->seconds_left, left));
     return 0;
 }
 
-int metrics_eval(struct metrics *m, int64_t step, double loss, int64_t targets, double seconds, const struct log *log,
-                 struct error *err)
+int metrics_eval(struct metrics *m, int64_t step, double loss, int64_t targets, double seconds,
+                 const struct log *log, struct error *err)
 {
     struct json_writer w;
     strbuf_clear(&m->line);
@@ -136,9 +146,11 @@ int metrics_eval(struct metrics *m, int64_t step, double loss, int64_t targets, 
     json_write_end(&w);
     if (append(m, err) != 0)
         return -1;
-    if (m->events_open && (scalar(m, "eval/loss", step, loss, err) != 0 || event_writer_flush(&m->events, err) != 0))
+    if (m->events_open &&
+        (scalar(m, "eval/loss", step, loss, err) != 0 || event_writer_flush(&m->events, err) != 0))
         return -1;
-    log_info(log, "step %lld: evaluation loss %.4f over %lld targets", (long long)step, loss, (long long)targets);
+    log_info(log, "step %lld: evaluation loss %.4f over %lld targets", (long long)step, loss,
+             (long long)targets);
     return 0;
 }
 
