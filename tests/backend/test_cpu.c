@@ -49,7 +49,7 @@ static double arithmetic_error(const struct trial *t, int output, double value, 
     double tokens = (double)c->in[0].dim[0], keys = c->op == OP_ATTENTION ? (double)c->in[1].dim[0] : tokens;
     double bf16 = c->in[0].type == DTYPE_BF16 ? 0x1p-8 : 0;
     double group = c->attr.kv_heads ? (double)(c->attr.heads / c->attr.kv_heads) : 1;
-    double dim = (double)c->attr.head_dim, scale = (double)c->attr.scale;
+    double dim = (double)c->attr.head_dim;
     switch (c->op) {
     case OP_LINEAR:
         return sum_error((double)c->in[0].dim[1] + 1, magnitude);
@@ -75,25 +75,110 @@ static double arithmetic_error(const struct trial *t, int output, double value, 
         return 32 * u;
     case OP_ATTENTION: /* an average of values of at most 1; output 1 is the logarithm of the sum */
         return 2 * weight_error(t) + sum_error(keys, 1) + (output ? 4 * u * fabs(value) : 0);
-    case OP_ATTENTION_GRAD: { /* dq, per unit of weight; dk and dv collect the weights of all rows */
-        double slope = 2 * dim, of_slope = slope * weight_error(t) + 2 * sum_error(dim, dim);
-        double dq = scale * (of_slope + sum_error(tokens, slope));
-        double rows = tokens * group;
-        return output == 0 ? dq : output == 1 ? rows * dq : rows * weight_error(t) + sum_error(rows, rows);
-    }
+    case OP_ATTENTION_GRAD: /* weights; for dq and dk also dout v and delta, two sums over a head */
+        return magnitude * (weight_error(t) + (output < 2 ? 2 * sum_error(dim, 1) : 0)) +
+               sum_error(output == 0 ? tokens : tokens * group, magnitude);
     case OP_LOSS: { /* both outputs carry a logit's error; 2 ulp of exp; rounding of lse */
         double width = (double)c->in[0].dim[1];
         return 2 * sum_error(width, width) + 16 * u + 4 * u * fabs(value);
     }
     case OP_LOSS_GRAD: { /* gradients of logits are stored in the compute type: relative error bf16 */
         double width = (double)c->in[0].dim[1], logit = 2 * sum_error(width, width) + 8 * u + bf16;
-        double terms = output == 0 ? (double)c->in[1].dim[0] : tokens;
-        double weights = output == 0 ? 2 : 2 * tokens; /* sum of |p - 1 at the target| */
-        return weights * logit + sum_error(terms, weights);
+        return magnitude * logit + sum_error(output == 0 ? (double)c->in[1].dim[0] : tokens, magnitude);
     }
     default:
         return -1;
     }
+}
+
+/* Adds |a| to an element of a result that is being collected in double. */
+static void collect(struct operand *x, int64_t i, double a)
+{
+    ((double *)x->data)[i] += fabs(a);
+}
+
+/* Sums of the absolute values of the terms of dx and dw, the weights of the softmax being given: a term's
+ * weight is p, and 1 more at the target. */
+static void loss_magnitudes(const struct trial *t, struct result *m)
+{
+    const struct operand *in = t->call.in;
+    int64_t width = in[0].dim[1];
+    double scale = fabs(operand_get(&in[4], 0));
+    for (int64_t row = 0; row < in[0].dim[0]; row++)
+        for (int64_t v = 0; v < in[1].dim[0]; v++) {
+            int64_t target = (int64_t)operand_get(&in[2], row);
+            double logit = 0;
+            for (int64_t d = 0; d < width; d++)
+                logit += operand_get(&in[0], row * width + d) * operand_get(&in[1], v * width + d);
+            double g =
+                target < 0 ? 0 : scale * (exp(logit - operand_get(&in[3], row)) + (target == v ? 1 : 0));
+            for (int64_t d = 0; d < width; d++) {
+                collect(&m->out[0], row * width + d, g * operand_get(&in[1], v * width + d));
+                collect(&m->out[1], v * width + d, g * operand_get(&in[0], row * width + d));
+            }
+        }
+}
+
+/* The same for one query and key of attention: dv collects p dout, dq and dk p (|dout| |v| + |dout| |o|). */
+static void pair_magnitudes(const struct trial *t, struct result *m, int64_t i, int64_t j, int64_t head)
+{
+    const struct operand *in = t->call.in;
+    int64_t dim = t->call.attr.head_dim, heads = t->call.attr.heads, kv_heads = t->call.attr.kv_heads;
+    int64_t q = (i * heads + head) * dim, k = (j * kv_heads + head / (heads / kv_heads)) * dim;
+    double score = 0, slope = 0, scale = (double)t->call.attr.scale;
+    for (int64_t d = 0; d < dim; d++) {
+        score += operand_get(&in[1], q + d) * operand_get(&in[2], k + d);
+        slope += fabs(operand_get(&in[0], q + d)) *
+                 (fabs(operand_get(&in[3], k + d)) + fabs(operand_get(&in[4], q + d)));
+    }
+    double p = exp(scale * score - operand_get(&in[5], i * heads + head));
+    for (int64_t d = 0; d < dim; d++) {
+        collect(&m->out[0], q + d, p * slope * scale * operand_get(&in[2], k + d));
+        collect(&m->out[1], k + d, p * slope * scale * operand_get(&in[1], q + d));
+        collect(&m->out[2], k + d, p * operand_get(&in[0], q + d));
+    }
+}
+
+static void attention_magnitudes(const struct trial *t, struct result *m)
+{
+    const struct operand *pieces = &t->call.in[6];
+    for (int64_t piece = 0; piece < pieces->dim[0]; piece++) {
+        int64_t start = (int64_t)operand_get(pieces, 4 * piece);
+        int64_t end = start + (int64_t)operand_get(pieces, 4 * piece + 1);
+        for (int64_t head = 0; head < t->call.attr.heads; head++)
+            for (int64_t i = start; i < end; i++)
+                for (int64_t j = start; j <= i; j++)
+                    pair_magnitudes(t, m, i, j, head);
+    }
+}
+
+static bool is_linear(enum op op)
+{
+    return op >= OP_LINEAR && op <= OP_LINEAR_GRAD_BIAS;
+}
+
+/* For ops that are sums: of each output element, the sum of the absolute values of its terms, in double or
+ * as the reference gives it. Spoils the inputs of the trial. False: the op is none of these. */
+static bool magnitudes_of(struct backend *reference, struct trial *t, struct result *m)
+{
+    if (is_linear(t->call.op)) {
+        absolute(t);
+        trial_run(reference, t, m);
+        return true;
+    }
+    if (t->call.op != OP_LOSS_GRAD && t->call.op != OP_ATTENTION_GRAD)
+        return false;
+    m->outputs = t->call.outputs;
+    for (int i = 0; i < m->outputs; i++) {
+        m->out[i] = t->call.out[i];
+        m->out[i].type = DTYPE_F64;
+        m->out[i].data = test_memory((size_t)operand_bytes(&m->out[i]));
+    }
+    if (t->call.op == OP_LOSS_GRAD)
+        loss_magnitudes(t, m);
+    else
+        attention_magnitudes(t, m);
+    return true;
 }
 
 static void compare(const struct trial *t, const struct result *cpu, const struct result *reference,
@@ -118,11 +203,6 @@ static void compare(const struct trial *t, const struct result *cpu, const struc
     }
 }
 
-static bool is_linear(enum op op)
-{
-    return op >= OP_LINEAR && op <= OP_LINEAR_GRAD_BIAS;
-}
-
 static void compare_all(const char *isa)
 {
     struct backend *reference = test_backend("reference", NULL, 1), *cpu = test_backend("cpu", isa, 2);
@@ -134,12 +214,9 @@ static void compare_all(const char *isa)
             trial_complete(reference, &t);
             trial_run(reference, &t, &of_reference);
             trial_run(cpu, &t, &of_cpu);
-            if (is_linear(t.call.op)) {
-                absolute(&t);
-                trial_run(reference, &t, &magnitudes);
-            }
-            compare(&t, &of_cpu, &of_reference, is_linear(t.call.op) ? &magnitudes : NULL);
-            if (is_linear(t.call.op))
+            bool sums = magnitudes_of(reference, &t, &magnitudes);
+            compare(&t, &of_cpu, &of_reference, sums ? &magnitudes : NULL);
+            if (sums)
                 result_free(&magnitudes);
             result_free(&of_cpu);
             result_free(&of_reference);
