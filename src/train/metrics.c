@@ -58,6 +58,9 @@ int metrics_open(struct metrics *m, const char *output, int64_t step, int64_t ev
                  struct error *err)
 {
     *m = (struct metrics){.fd = -1, .every = every, .last_evaluation = -1};
+    strbuf_printf(&m->line, "%*s", LINE_BYTES, "");
+    if (m->line.failed)
+        return error_memory(err, LINE_BYTES, "a line of metrics");
     m->path = file_join(output, "metrics.jsonl");
     if (!m->path)
         return error_memory(err, 0, "a path");
