@@ -7,7 +7,8 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* Uploads n values of one parameter that start at element `at` of the kept range. */
-static int put(struct shard *s, struct shard_unit *u, enum shard_kind kind, int64_t at, int64_t n, struct error *err)
+static int put(struct shard *s, struct shard_unit *u, enum shard_kind kind, int64_t at, int64_t n,
+               struct error *err)
 {
     float *state = shard_state_run(s, u, kind);
     size_t bytes = (size_t)n * sizeof(float);
@@ -21,15 +22,28 @@ static int put(struct shard *s, struct shard_unit *u, enum shard_kind kind, int6
         return 0;
     dtype_convert(s->options.compute, s->staging, DTYPE_F32, s->values, n);
     char *compute = (char *)shard_compute_run(s, u) + dtype_bytes(s->options.compute, at);
-    return backend_upload(s->backend, 0, compute, s->staging, (size_t)dtype_bytes(s->options.compute, n), err) != 0
+    return backend_upload(s->backend, 0, compute, s->staging, (size_t)dtype_bytes(s->options.compute, n),
+                          err) != 0
                ? -1
                : backend_sync(s->backend, 0, err);
 }
 
+/* Inference has parameters alone, and they are no masters unless they are fp32. */
+static int check_kept(const struct shard *s, enum shard_kind kind, bool fill, struct error *err)
+{
+    bool parameters = kind == SHARD_MASTER && (fill || s->options.compute == DTYPE_F32);
+    if ((fill && kind == SHARD_SUMS) || (s->options.inference && !parameters))
+        return error_set(err, ERROR_RUN, "shard", NULL, "states of kind %d are not kept here", (int)kind);
+    return 0;
+}
+
 int shard_fill(struct shard *s, enum shard_kind kind,
-               int (*fill)(void *context, int unit, int param, int64_t first, int64_t n, float *out, struct error *err),
+               int (*fill)(void *context, int unit, int param, int64_t first, int64_t n, float *out,
+                           struct error *err),
                void *context, struct error *err)
 {
+    if (check_kept(s, kind, true, err) != 0)
+        return -1;
     for (int i = 0; i < s->unit_count; i++) {
         struct shard_unit *u = &s->units[i];
         for (int k = 0; k < u->layout.param_count; k++) {
@@ -42,18 +56,15 @@ int shard_fill(struct shard *s, enum shard_kind kind,
                     return -1;
             }
         }
-        if (kind != SHARD_MASTER)
-            continue;
-        u->ready = false;
-        if (s->share && !u->gathering && shard_gather_begin(s, i, err) != 0)
+        if (kind == SHARD_MASTER && shard_run_written(s, i, err) != 0)
             return -1;
     }
     return 0;
 }
 
 /* Brings n elements from `at` of the owner's kept range into s->values of rank 0. */
-static int fetch_piece(struct shard *s, struct shard_unit *u, enum shard_kind kind, int owner, int64_t at, int64_t n,
-                       struct error *err)
+static int fetch_piece(struct shard *s, struct shard_unit *u, enum shard_kind kind, int owner, int64_t at,
+                       int64_t n, struct error *err)
 {
     size_t bytes = (size_t)n * sizeof(float);
     int rank = comm_rank(s->comm);
@@ -73,16 +84,21 @@ int shard_fetch(struct shard *s, enum shard_kind kind, int unit, int param,
                 int (*sink)(void *context, const float *values, int64_t n, struct error *err), void *context,
                 struct error *err)
 {
+    if (check_kept(s, kind, false, err) != 0)
+        return -1;
     struct shard_unit *u = &s->units[unit];
     int ranks = comm_size(s->comm);
+    /* At stage 0 every rank has all states; the sums are right where they were added up, at their owner's. */
+    bool all_here = s->options.stage == 0 && kind != SHARD_SUMS;
     int64_t e = u->layout.offset[param], end = u->layout.offset[param + 1];
     while (e < end) {
-        int owner = s->options.stage == 0 ? 0 : (int)(e / flat_layout_run(&u->layout, ranks));
+        int owner = all_here ? 0 : (int)(e / flat_layout_run(&u->layout, ranks));
         int64_t first = 0, last = u->layout.elements;
-        if (s->options.stage != 0)
+        if (!all_here)
             flat_layout_range(&u->layout, ranks, owner, &first, &last);
+        int64_t kept_from = s->options.stage == 0 ? 0 : first;
         int64_t n = least(least(end, last) - e, SHARD_STAGING);
-        if (fetch_piece(s, u, kind, owner, e - first, n, err) != 0)
+        if (fetch_piece(s, u, kind, owner, e - kept_from, n, err) != 0)
             return -1;
         if (comm_rank(s->comm) == 0 && sink(context, s->values, n, err) != 0)
             return -1;

@@ -24,7 +24,7 @@ struct shard_unit {
     struct flat_layout layout;
     bool *decay;
     bool referred;
-    int64_t first, end; /* the elements that this rank keeps states of: its run; all at stage 0 */
+    int64_t first, end;         /* the elements that this rank keeps states of: its run; all at stage 0 */
     int64_t own_first, own_end; /* the elements that this rank owns, adds up, and sums squares of */
 
     struct shard_buffer full;  /* compute type, all elements; none where slots serve (stage 3, messages) */
@@ -63,6 +63,9 @@ enum { SHARD_STAGING = 1 << 16 };
 void *shard_compute_run(const struct shard *s, const struct shard_unit *u);
 /* With fp32 compute the masters are the parameters. */
 float *shard_master_run(const struct shard *s, const struct shard_unit *u);
+/* The own run of the parameters has new values, and they are complete. In shared memory saying so is all
+ * there is to a gather, and is done at once. */
+int shard_run_written(struct shard *s, int unit, struct error *err);
 /* What this rank keeps of `kind`: elements first … end-1 of the unit. */
 float *shard_state_run(const struct shard *s, const struct shard_unit *u, enum shard_kind kind);
 

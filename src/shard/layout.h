@@ -14,7 +14,7 @@ enum { SHARD_BLOCK = 1024 };
 
 struct flat_layout {
     int param_count;
-    int64_t *offset;  /* [param_count+1] elements; the last is `elements` */
+    int64_t *offset; /* [param_count+1] elements; the last is `elements` */
     int64_t elements, blocks;
 };
 

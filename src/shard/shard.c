@@ -98,7 +98,8 @@ static void buffer_free(struct shard *s, struct shard_buffer *b)
     *b = (struct shard_buffer){0};
 }
 
-static int unit_layout(struct shard *s, struct shard_unit *u, const struct shard_unit_spec *spec, struct error *err)
+static int unit_layout(struct shard *s, struct shard_unit *u, const struct shard_unit_spec *spec,
+                       struct error *err)
 {
     u->slot = u->sender = -1;
     u->referred = spec->referred;
@@ -183,7 +184,8 @@ static int senders_make(struct shard *s, const struct shard_unit_spec *specs, st
     for (int u = 0; u < s->unit_count; u++) {
         struct shard_unit *unit = &s->units[u];
         if (unit->referred || s->options.stage == 1) {
-            if (sender_make(s, unit->layout.elements, flat_layout_run(&unit->layout, ranks), &unit->sender, err) != 0)
+            if (sender_make(s, unit->layout.elements, flat_layout_run(&unit->layout, ranks), &unit->sender,
+                            err) != 0)
                 return -1;
             continue;
         }
@@ -228,8 +230,9 @@ static int shared_make(struct shard *s, const struct shard_unit_spec *specs, str
     return senders_make(s, specs, err);
 }
 
-int shard_create(struct shard **out, struct comm *comm, struct backend *backend, const struct shard_options *options,
-                 const struct shard_unit_spec *units, int unit_count, struct error *err)
+int shard_create(struct shard **out, struct comm *comm, struct backend *backend,
+                 const struct shard_options *options, const struct shard_unit_spec *units, int unit_count,
+                 struct error *err)
 {
     *out = NULL;
     struct shard *s = calloc(1, sizeof *s);
@@ -243,7 +246,8 @@ int shard_create(struct shard **out, struct comm *comm, struct backend *backend,
     s->share = comm_shares_memory(comm) && comm_size(comm) > 1 && options->stage > 0;
     s->held.parameters_shared = s->share;
     s->held.sums_shared = comm_shares_memory(comm) && comm_size(comm) > 1 && options->stage == 0;
-    int status = s->units && s->cuts ? 0 : error_memory(err, (size_t)unit_count * sizeof *s->units, "a shard");
+    int status =
+        s->units && s->cuts ? 0 : error_memory(err, (size_t)unit_count * sizeof *s->units, "a shard");
     for (int u = 0; u < unit_count && status == 0; u++) {
         s->unit_count = u + 1;
         status = unit_layout(s, &s->units[u], &units[u], err);

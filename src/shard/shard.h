@@ -5,7 +5,7 @@
  *         shard_gather_begin(s, u+1, err)                shard_grads(s, u, &base, err) before it
  *         shard_gather(s, u, &base, err)                 shard_reduce_begin(s, u, contributors, err)
  *         … run …                                        … something else …
- *         shard_release(s, u)                            shard_reduce_finish(s, u, err)
+ *         shard_release(s, u)                            shard_reduce_finish(s, u, first, err)
  *     end of the step:
  *         shard_sum_squares(s, &sum, err); shard_update(s, &update, err)
  *
@@ -59,23 +59,26 @@ struct shard_memory {
     bool parameters_shared, sums_shared;
 };
 /* Nothing is allocated. `shares_memory` as comm_shares_memory. */
-int shard_plan(const struct shard_options *options, const struct shard_unit_spec *units, int unit_count, int ranks,
-               bool shares_memory, struct shard_memory *out, struct error *err);
+int shard_plan(const struct shard_options *options, const struct shard_unit_spec *units, int unit_count,
+               int ranks, bool shares_memory, struct shard_memory *out, struct error *err);
 
 struct shard;
-int shard_create(struct shard **out, struct comm *comm, struct backend *backend, const struct shard_options *options,
-                 const struct shard_unit_spec *units, int unit_count, struct error *err);
+int shard_create(struct shard **out, struct comm *comm, struct backend *backend,
+                 const struct shard_options *options, const struct shard_unit_spec *units, int unit_count,
+                 struct error *err);
 void shard_free(struct shard *s); /* NULL is allowed */
 
 /* Bytes in fact allocated, by the same items. */
 const struct shard_memory *shard_memory_held(const struct shard *s);
 
 /* Writes every element of `kind` that this rank keeps: fill() gives elements first … first+n-1 of one
- * parameter, as floats. Masters also set the compute copies. */
+ * parameter, as floats. Masters also set the compute copies. No rank may still be using the parameters. */
 int shard_fill(struct shard *s, enum shard_kind kind,
-               int (*fill)(void *context, int unit, int param, int64_t first, int64_t n, float *out, struct error *err),
+               int (*fill)(void *context, int unit, int param, int64_t first, int64_t n, float *out,
+                           struct error *err),
                void *context, struct error *err);
-/* Brings one whole parameter of `kind` to rank 0, piece by piece in order. Only rank 0's sink is called. */
+/* Brings one whole parameter of `kind` to rank 0, piece by piece in order. Only rank 0's sink is called. Sums
+ * are those of reduces that all ranks have finished. */
 int shard_fetch(struct shard *s, enum shard_kind kind, int unit, int param,
                 int (*sink)(void *context, const float *values, int64_t n, struct error *err), void *context,
                 struct error *err);
@@ -96,8 +99,9 @@ int shard_reduce_finish(struct shard *s, int unit, bool first, struct error *err
 /* *sum: the squares of the summed gradients that this rank owns. Adding those of all ranks (integers,
  * see exact_sum.h) gives the square of the global norm, the same bits for any number of them. */
 int shard_sum_squares(struct shard *s, struct exact_sum *sum, struct error *err);
-/* One AdamW step on what this rank keeps; weight_decay of `adamw` goes where the unit's spec says.
- * Afterwards the parameters are those of the next step, for gather to bring. */
+/* One AdamW step on what this rank keeps; weight_decay of `adamw` goes where the unit's spec says. In shared
+ * memory other ranks see the change at once, so all must be done with their passes: adding up the norm has
+ * waited for them. Afterwards the parameters are those of the next step, for gather to bring. */
 int shard_update(struct shard *s, const struct op_adamw *adamw, struct error *err);
 
 #endif

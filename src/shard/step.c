@@ -37,7 +37,8 @@ static int take_slot(struct shard *s, int unit, struct error *err)
 /* Messages read and write device memory, so the transfer's window is opened to them. */
 static int transfer_access(struct shard *s, struct shard_unit *u, bool begin, struct error *err)
 {
-    int (*access)(struct backend *, void *, size_t, struct error *) = begin ? backend_begin_access : backend_end_access;
+    int (*access)(struct backend *, void *, size_t, struct error *) =
+        begin ? backend_begin_access : backend_end_access;
     if (access(s->backend, whole(s, u), (size_t)compute_bytes(s, u), err) != 0)
         return -1;
     return u->piece.memory ? access(s->backend, u->piece.memory, (size_t)u->piece.bytes, err) : 0;
@@ -76,6 +77,19 @@ int shard_gather(struct shard *s, int unit, void **base, struct error *err)
     return 0;
 }
 
+int shard_run_written(struct shard *s, int unit, struct error *err)
+{
+    struct shard_unit *u = &s->units[unit];
+    u->ready = false;
+    if (!s->share)
+        return 0;
+    /* What was said of the values before is no longer true: it is taken back, then said anew. */
+    if (u->gathering && comm_gather_wait(&u->gather, err) != 0)
+        return -1;
+    u->gathering = false;
+    return shard_gather_begin(s, unit, err);
+}
+
 void shard_release(struct shard *s, int unit)
 {
     struct shard_unit *u = &s->units[unit];
@@ -92,7 +106,8 @@ int shard_grads(struct shard *s, int unit, float **base, struct error *err)
     if (!sender->writable && comm_exchange_reuse(&sender->exchange, err) != 0)
         return -1;
     sender->writable = true;
-    if (sender->lent && backend_end_access(s->backend, sender->exchange.send, sender->exchange.capacity, err) != 0)
+    if (sender->lent &&
+        backend_end_access(s->backend, sender->exchange.send, sender->exchange.capacity, err) != 0)
         return -1;
     sender->lent = false;
     *base = sender->exchange.send;
@@ -178,7 +193,8 @@ int shard_sum_squares(struct shard *s, struct exact_sum *sum, struct error *err)
                                .in = {flat(own_sums(u), DTYPE_F32, n)},
                                .out = {flat(s->squares.memory, DTYPE_F64, blocks)}};
         if (backend_run(s->backend, 0, &call, err) != 0 ||
-            backend_download(s->backend, 0, s->host_squares, s->squares.memory, (size_t)blocks * sizeof(double), err) != 0 ||
+            backend_download(s->backend, 0, s->host_squares, s->squares.memory,
+                             (size_t)blocks * sizeof(double), err) != 0 ||
             backend_sync(s->backend, 0, err) != 0)
             return -1;
         for (int64_t b = 0; b < blocks; b++)
@@ -240,13 +256,11 @@ int shard_update(struct shard *s, const struct op_adamw *adamw, struct error *er
     for (int i = 0; i < s->unit_count; i++) {
         if (update_unit(s, &s->units[i], adamw, err) != 0)
             return -1;
-        s->units[i].ready = false;
     }
     if (backend_sync(s->backend, 0, err) != 0)
         return -1;
-    /* In shared memory "my run is written" is all there is to a gather: say so at once. */
-    for (int i = 0; s->share && i < s->unit_count; i++)
-        if (shard_gather_begin(s, i, err) != 0)
+    for (int i = 0; i < s->unit_count; i++)
+        if (shard_run_written(s, i, err) != 0)
             return -1;
     /* The shared sums must not be overwritten while another rank still reads them. */
     return spread ? comm_barrier(s->comm, err) : 0;
