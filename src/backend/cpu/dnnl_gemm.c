@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <dnnl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,19 +136,20 @@ static bool isa_holds(dnnl_cpu_isa_t isa, dnnl_cpu_isa_t part)
     return ((unsigned)isa & (unsigned)part) == (unsigned)part;
 }
 
+static const struct {
+    const char *name;
+    enum isa isa;
+    dnnl_cpu_isa_t cap;
+} caps[] = {
+    {"portable", ISA_PORTABLE, dnnl_cpu_isa_sse41},
+    {"avx2", ISA_AVX2, dnnl_cpu_isa_avx2},
+    {"avx512", ISA_AVX512, dnnl_cpu_isa_avx512_core},
+    {"avx512_bf16", ISA_AVX512_BF16, dnnl_cpu_isa_avx512_core_bf16},
+};
+
 /* Sets the cap, if any, and finds what is left. */
 static int choose_isa(struct gemm_library *library, const char *name, struct error *err)
 {
-    static const struct {
-        const char *name;
-        enum isa isa;
-        dnnl_cpu_isa_t cap;
-    } caps[] = {
-        {"portable", ISA_PORTABLE, dnnl_cpu_isa_sse41},
-        {"avx2", ISA_AVX2, dnnl_cpu_isa_avx2},
-        {"avx512", ISA_AVX512, dnnl_cpu_isa_avx512_core},
-        {"avx512_bf16", ISA_AVX512_BF16, dnnl_cpu_isa_avx512_core_bf16},
-    };
     int chosen = -1, count = (int)(sizeof caps / sizeof caps[0]);
     bool any = !name || strcmp(name, "auto") == 0;
     for (int i = 0; i < count && !any; i++)
@@ -215,14 +217,14 @@ static void drop_arguments(struct gemm *g)
         memory_drop(g->arguments[i].bias);
         memory_drop(g->arguments[i].c);
         memory_drop(g->arguments[i].scratch);
+        g->arguments[i] = (struct thread_arguments){0};
     }
-    free(g->arguments);
-    g->arguments = NULL;
 }
 
 static void gemm_free(struct gemm *g)
 {
     drop_arguments(g);
+    free(g->arguments);
     if (g->primitive)
         dnnl_primitive_destroy(g->primitive);
     if (g->description)
@@ -255,6 +257,17 @@ enum isa gemm_isa(const struct gemm_library *library)
 bool gemm_has_bf16(const struct gemm_library *library)
 {
     return library->bf16;
+}
+
+const char *gemm_isa_name(enum isa isa)
+{
+    return caps[isa].name;
+}
+
+void gemm_library_version(char *out, size_t size)
+{
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(out, size, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
 }
 
 static void make_key(const struct gemm_spec *s, int64_t key[KEY_LENGTH])
@@ -372,6 +385,12 @@ int gemm_find(struct gemm_library *library, const struct gemm_spec *spec, struct
         return error_memory(err, sizeof *g, "a matrix product");
     g->spec = *spec;
     g->threads = library->threads;
+    /* Here, not when it is built: that may be in the middle of a step. */
+    g->arguments = calloc((size_t)g->threads, sizeof *g->arguments);
+    if (!g->arguments) {
+        free(g);
+        return error_memory(err, (size_t)library->threads * sizeof *g->arguments, "a matrix product");
+    }
     memcpy(g->key, key, sizeof key);
     gemm_thread_start(); /* the description plans scratch for the threads it sees */
     dnnl_status_t status = describe(library, g);
@@ -416,9 +435,6 @@ int gemm_build(struct gemm_library *library, struct gemm *g, struct error *err)
 {
     if (g->primitive)
         return 0;
-    g->arguments = calloc((size_t)g->threads, sizeof *g->arguments);
-    if (!g->arguments)
-        return error_memory(err, (size_t)g->threads * sizeof *g->arguments, "a matrix product");
     struct descriptors d;
     dnnl_status_t status = describe_memory(&g->spec, &d);
     if (status == dnnl_success)
