@@ -144,7 +144,7 @@ struct comm_exchange {
     size_t capacity;
     void *const *peers; /* [size]: each rank's send buffer as seen from here (shared memory; for a
                            backend to adopt); NULL entries where it cannot be seen */
-    void *staging;      /* messages: (size-1) * staging_part bytes for received parts; else NULL */
+    void *staging; /* messages: (size-1) * staging_part bytes for received parts; else (and alone) NULL */
     size_t staging_bytes;
     void *internal; /* private */
 };

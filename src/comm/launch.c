@@ -14,7 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const double reap_seconds = 4.0; /* how long killed ranks may take to vanish */
+/* Once a rank has failed: how long the others may take to notice and to remove what they were writing, before
+ * they are killed; and when the launcher ends though the kernel has not got rid of one yet. */
+static const double grace_seconds = 1.0, reap_seconds = 4.0;
 
 struct launch {
     struct region *region;
@@ -25,7 +27,7 @@ struct launch {
     int alive;
     pid_t *pid;  /* 0 once reaped */
     int *status; /* exit status of a reaped rank that ended well */
-    bool ending; /* all ranks have been killed */
+    bool ending; /* all ranks are to end */
     double ending_since;
     int result; /* exit status once `ending` */
     struct error *err;
@@ -72,7 +74,15 @@ static _Noreturn void rank_run(struct launch *l, int rank, pid_t launcher, comm_
 
 /* ---- in the launcher ---- */
 
-static void kill_all(struct launch *l, int result)
+static void kill_all(struct launch *l)
+{
+    for (int r = 0; r < l->started; r++)
+        if (l->pid[r] != 0)
+            kill(l->pid[r], SIGKILL);
+}
+
+/* Ends the run: ranks see the word that they look at while waiting. */
+static void end_all(struct launch *l, int result)
 {
     if (!l->ending) {
         l->ending = true;
@@ -80,9 +90,6 @@ static void kill_all(struct launch *l, int result)
         l->result = result;
     }
     atomic_store(&l->region->abort, 1);
-    for (int r = 0; r < l->started; r++)
-        if (l->pid[r] != 0)
-            kill(l->pid[r], SIGKILL);
 }
 
 static void report_signal(int rank, int number, struct error *err)
@@ -127,7 +134,7 @@ static void rank_gone(struct launch *l, int r, int wait_status)
     else
         error_set(l->err, ERROR_RUN, NULL, NULL, "rank %d ended with status %d %s", r, status,
                   ended ? "although its work ended well" : "without saying why");
-    kill_all(l, result);
+    end_all(l, result);
 }
 
 static void reap(struct launch *l)
@@ -144,18 +151,22 @@ static void watch(struct launch *l)
 {
     while (l->alive > 0) {
         bool second;
-        int number = signals_wait(&l->signals, 0.5, &second);
+        int number = signals_wait(&l->signals, l->ending ? 0.05 : 0.5, &second);
         if (number == SIGTERM || number == SIGINT) {
             if (second && !l->ending) {
                 log_warning(l->log, "a second %s: the ranks are ended without saving",
                             number == SIGINT ? "SIGINT" : "SIGTERM");
-                kill_all(l, 128 + number);
+                end_all(l, 128 + number);
+                kill_all(l);
             } else
                 atomic_store(&l->region->stop, (uint32_t)l->signals.first);
         }
         reap(l);
+        double ending = l->ending ? clock_seconds() - l->ending_since : 0;
+        if (ending > grace_seconds)
+            kill_all(l);
         /* A process that the kernel cannot end (a dead network file system) must not hold the launcher. */
-        if (l->ending && clock_seconds() - l->ending_since > reap_seconds)
+        if (ending > reap_seconds)
             break;
     }
 }
@@ -172,7 +183,7 @@ static int start_ranks(struct launch *l, int ranks, comm_body *body, void *conte
             char doing[64];
             snprintf(doing, sizeof doing, "start rank %d", r);
             error_errno(l->err, errno, NULL, doing);
-            kill_all(l, ERROR_RUN);
+            end_all(l, ERROR_RUN);
             return -1;
         }
         l->pid[r] = pid;

@@ -665,7 +665,7 @@ static void report_and_abort(struct comm *c, struct signals *signals, int status
                              struct error *err)
 {
     double share = (double)c->rank / (double)c->size;
-    double seconds = c->secondary ? 2.0 + share : c->rank == 0 ? 0.0 : 0.5 + share;
+    double seconds = c->secondary ? 2.5 + 0.5 * share : c->rank == 0 ? 0.0 : 0.5 + 1.5 * share;
     bool second;
     (void)signals_poll(signals); /* an earlier request to stop is not meant */
     bool ended = signals_wait(signals, seconds, &second) != 0;

@@ -263,7 +263,7 @@ static void test_error(void **state)
     assert_int_equal(o.status, 2);
     assert_int_equal(occurrences(o.text, "error: rank 2: the place: the problem; the remedy"), 1);
     assert_int_equal(occurrences(o.text, "another rank failed"), 0);
-    mpirun(3, "error_in_flight", NULL, NULL, 0, &o);
+    mpirun(2, "error_in_flight", NULL, NULL, 0, &o);
     assert_int_equal(o.status, 1);
     if (occurrences(o.text, "the place: the problem") != 1 || strstr(o.text, "errno"))
         fail_msg("%s", o.text);
