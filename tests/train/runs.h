@@ -1,5 +1,5 @@
-/* Whole training runs of a small model inside a test, on ranks of either transport, with what each rank saw told
- * to the test through a file that all of them map.
+/* Whole training runs of a small model inside a test, on ranks of either transport, with what each rank saw
+ * told to the test through a file that all of them map.
  *
  *     int main(int argc, char **argv)
  *     {
@@ -12,8 +12,8 @@
  *     const struct seen *s = runs_record(r->table, rank);
  *     runs_close(r);
  *
- * `watch` is called in each rank: before the engine is made (step 0, engine NULL) and after each step. What it
- * finds goes into its rank's record. */
+ * `watch` is called in each rank: before the engine is made (step 0, engine NULL) and after each step. What
+ * it finds goes into its rank's record. */
 #ifndef TERCET_TESTS_TRAIN_RUNS_H
 #define TERCET_TESTS_TRAIN_RUNS_H
 
@@ -82,11 +82,12 @@ enum { RUNS_HEADS = 5 };
 
 static inline json_t *runs_model(const struct ask *a)
 {
-    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:I, s:i, s:b, s:b, s:b}", "model_type", "llama", "hidden_size",
-                     (json_int_t)runs_or(a->hidden, 60), "num_hidden_layers", (json_int_t)runs_or(a->layers, 3),
-                     "num_attention_heads", RUNS_HEADS, "num_key_value_heads", 1, "intermediate_size",
-                     (json_int_t)runs_or(a->intermediate, 100), "vocab_size", RUNS_VOCABULARY,
-                     "tie_word_embeddings", !a->untied, "attention_bias", a->untied, "mlp_bias", a->untied);
+    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:I, s:i, s:b, s:b, s:b}", "model_type", "llama",
+                     "hidden_size", (json_int_t)runs_or(a->hidden, 60), "num_hidden_layers",
+                     (json_int_t)runs_or(a->layers, 3), "num_attention_heads", RUNS_HEADS,
+                     "num_key_value_heads", 1, "intermediate_size", (json_int_t)runs_or(a->intermediate, 100),
+                     "vocab_size", RUNS_VOCABULARY, "tie_word_embeddings", !a->untied, "attention_bias",
+                     a->untied, "mlp_bias", a->untied);
 }
 
 struct runs_context {
@@ -158,7 +159,9 @@ static inline int runs_body(struct comm *comm, void *context, struct error *err)
                    .seq_len = runs_or(a->seq_len, 19),
                    .stage = a->stage,
                    .overlap = !a->no_overlap},
-        .backend = {.name = a->backend[0] ? a->backend : "cpu", .isa = "auto", .threads = a->threads ? a->threads : 1},
+        .backend = {.name = a->backend[0] ? a->backend : "cpu",
+                    .isa = "auto",
+                    .threads = a->threads ? a->threads : 1},
         .adamw = {0.9, 0.95, 1e-8, 0.1, 1.0},
         .schedule = {.kind = SCHEDULE_CONSTANT, .lr = 1e-3},
         .checkpoint_type = a->bfloat ? DTYPE_BF16 : DTYPE_F32,
@@ -278,8 +281,8 @@ static inline void runs_train(struct runs *r, const struct ask *ask, runs_watch 
             error_format(&err, t->problem, sizeof t->problem);
     }
     if (status != 0)
-        fail_msg("%d ranks%s, stage %d: status %d: %s", ranks, ask->messages ? " with messages" : "", ask->stage, status,
-                 t->problem);
+        fail_msg("%d ranks%s, stage %d: status %d: %s", ranks, ask->messages ? " with messages" : "",
+                 ask->stage, status, t->problem);
 }
 
 /* Documents of 1 to 30 words, so that rows of packed text have borders of documents in them. */
@@ -297,7 +300,8 @@ static inline void runs_write_text(const struct runs *r)
         char text[400] = "";
         size_t n = 0;
         for (unsigned w = 0; w <= i * 7 % 30; w++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%u", w ? " " : "", words[(i * i + w * 3) % 8], i * w % 13);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%u", w ? " " : "",
+                                  words[(i * i + w * 3) % 8], i * w % 13);
         fprintf(f, "{\"text\": \"%s\"}\n", text);
         assert_int_equal(bpe_trainer_add(trainer, text, n, &err), 0);
     }

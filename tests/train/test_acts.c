@@ -1,6 +1,6 @@
 /* Every setting of a run does what it says: equal results on all settings are worth nothing when a setting is
- * ignored. Looked at from outside where the operating system can tell, else in what the engine holds and counts;
- * what is expected is computed here, from the sizes of the model. */
+ * ignored. Looked at from outside where the operating system can tell, else in what the engine holds and
+ * counts; what is expected is computed here, from the sizes of the model. */
 #include "train/runs.h"
 
 #include <sys/stat.h>
@@ -22,7 +22,8 @@ struct seen {
     struct engine_memory memory;
     int64_t gathers, gathers_ahead, exchanges, bytes_sent;
     int threads;
-    int64_t anonymous[2]; /* bytes of this process before the engine was made, and after the last step; -1 unknown */
+    int64_t anonymous[2]; /* bytes of this process before the engine was made, and after the last step; -1
+                             unknown */
     int64_t windows;      /* bytes of the file behind shared windows; -1 none */
 };
 
@@ -186,7 +187,8 @@ static int64_t sum_of(const int64_t ops[OP_COUNT])
     return sum;
 }
 
-/* Each rank of a run that has just ended: its bytes by the formula, its micro-batches and no others, its ops. */
+/* Each rank of a run that has just ended: its bytes by the formula, its micro-batches and no others, its ops.
+ */
 static void check_ranks(struct runs *r)
 {
     struct runs_table *t = r->table;
@@ -241,8 +243,8 @@ static void test_shared_memory(void **state)
             const struct shard_memory *s = &m->shard;
             int64_t once = ask.stage > 0 ? s->parameters : s->sums;
             assert_int_equal(m->shared_total, once);
-            assert_int_equal(m->private_total, s->parameters + s->masters + s->moments + s->sums + s->sent - once +
-                                                   m->hidden + m->saved + m->work + m->inputs);
+            assert_int_equal(m->private_total, s->parameters + s->masters + s->moments + s->sums + s->sent -
+                                                   once + m->hidden + m->saved + m->work + m->inputs);
         }
     }
 }
@@ -260,20 +262,23 @@ static void test_messages(void **state)
                                       .untied = ranks == 2});
 }
 
-/* A short batch at the end of an epoch, rounds in which ranks have nothing to do, several rows a micro-batch. */
+/* A short batch at the end of an epoch, rounds in which ranks have nothing to do, several rows a micro-batch.
+ */
 static void test_share_of_work(void **state)
 {
     struct runs *r = *state;
     for (int ranks = 1; ranks <= 5; ranks += 2) {
         struct ask ask = {.ranks = ranks, .stage = 3, .steps = 12, .global_batch = 14, .micro_batch = 2};
         run(r, &ask);
-        int64_t most = expected_micro_batches(r->table, 0), least = expected_micro_batches(r->table, ranks - 1);
+        int64_t most = expected_micro_batches(r->table, 0),
+                least = expected_micro_batches(r->table, ranks - 1);
         assert_true(r->table->rows_per_epoch < 12 * 14 && r->table->rows_per_epoch % 14 != 0);
         assert_true(ranks == 1 ? most == least : most > least);
     }
 }
 
-/* A model that is large beside whatever else a process holds. The pages that it takes are those of the plan. */
+/* A model that is large beside whatever else a process holds. The pages that it takes are those of the plan.
+ */
 static void test_operating_system(void **state)
 {
     struct runs *r = *state;
@@ -306,10 +311,11 @@ static void test_operating_system(void **state)
                 print_message("SKIP: the system does not tell how many pages a process has\n");
                 skip();
             }
-            if (s->anonymous[1] - s->anonymous[0] < own - slack || s->anonymous[1] - s->anonymous[0] > own + slack)
-                fail_msg("stage %d, rank %d of %d%s: %lld bytes were taken, %lld are planned", ask.stage, k, ask.ranks,
-                         ask.messages ? " with messages" : "", (long long)(s->anonymous[1] - s->anonymous[0]),
-                         (long long)own);
+            if (s->anonymous[1] - s->anonymous[0] < own - slack ||
+                s->anonymous[1] - s->anonymous[0] > own + slack)
+                fail_msg("stage %d, rank %d of %d%s: %lld bytes were taken, %lld are planned", ask.stage, k,
+                         ask.ranks, ask.messages ? " with messages" : "",
+                         (long long)(s->anonymous[1] - s->anonymous[0]), (long long)own);
         }
         s = runs_record(r->table, 0);
     }
@@ -344,7 +350,8 @@ static void test_recompute(void **state)
     }
     assert_int_equal(sum_of(s->recomputed), sum);
     assert_int_equal(sum_of(s->ops) - sum_of(none.ops), sum);
-    /* One number a token is left, for the loss; before, a block alone kept more than nine rows of the width. */
+    /* One number a token is left, for the loss; before, a block alone kept more than nine rows of the width.
+     */
     assert_true(s->memory.saved < 64 + 4 * 19);
     assert_true(none.memory.saved > layers * 19 * 4 * 9 * 60);
     assert_true(t->report.last_loss == loss);
@@ -393,7 +400,8 @@ static void test_threads(void **state)
     struct runs *r = *state;
     const struct seen *s = runs_record(r->table, 0);
     for (int threads = 1; threads <= 3; threads++) {
-        struct ask ask = {.threads = threads, .steps = 2000, .micro_batch = 5, .hidden = 160, .intermediate = 400};
+        struct ask ask = {
+            .threads = threads, .steps = 2000, .micro_batch = 5, .hidden = 160, .intermediate = 400};
         runs_train(r, &ask, watch_threads);
         assert_int_equal(s->threads, threads);
         assert_int_equal(r->table->report.stopped_by_file, 1);
@@ -432,10 +440,14 @@ int main(int argc, char **argv)
     if (runs_is_rank(argc, argv))
         return runs_rank(argv, watch);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),      cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_messages),      cmocka_unit_test(test_share_of_work),
-        cmocka_unit_test(test_operating_system), cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_overlap),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_share_of_work),
+        cmocka_unit_test(test_operating_system),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests_name("acts", tests, open_runs, close_runs);
