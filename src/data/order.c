@@ -150,6 +150,32 @@ int64_t row_plan_find(const struct row_plan *plan, int64_t position)
     return low;
 }
 
+static int64_t piece_pairs(int64_t n)
+{
+    return n * (n + 1) / 2;
+}
+
+/* Packed: of the tokens first … stop-1 of the epoch's stream, where `first` begins a row. */
+static int64_t packed_pairs(const struct row_plan *plan, int64_t first, int64_t stop)
+{
+    const uint64_t *ends = row_plan_ends(plan);
+    int64_t seq_len = plan->options.seq_len, pairs = 0, place = row_plan_find(plan, first);
+    int64_t row_end = first + seq_len;
+    while (first < stop) {
+        int64_t end = (int64_t)ends[place];
+        if (end <= row_end)
+            place++;
+        else
+            end = row_end;
+        end = end < stop ? end : stop;
+        pairs += piece_pairs(end - first);
+        first = end;
+        if (first == row_end)
+            row_end += seq_len;
+    }
+    return pairs;
+}
+
 void row_plan_count(struct row_plan *plan, int64_t epoch, int64_t row, int64_t rows, struct row_counts *out)
 {
     assert(row >= 0 && rows >= 0 && rows <= plan->rows_per_epoch - row);
@@ -165,11 +191,14 @@ void row_plan_count(struct row_plan *plan, int64_t epoch, int64_t row, int64_t r
         out->tokens = stop - first;
         /* Without a target: the last token of each document that ends in first+1 … stop. */
         out->targets = out->tokens - (row_plan_find(plan, stop) - row_plan_find(plan, first));
+        out->pairs = packed_pairs(plan, first, stop);
         return;
     }
     for (int64_t i = row; i < row + rows; i++) {
         int64_t length = document_length(plan->cache, row_plan_document(plan, i));
-        out->tokens += length < seq_len ? length : seq_len;
+        int64_t kept = length < seq_len ? length : seq_len;
+        out->tokens += kept;
+        out->pairs += piece_pairs(kept);
     }
     out->targets = out->tokens - rows;
 }

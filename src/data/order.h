@@ -63,6 +63,7 @@ void row_plan_locate(const struct row_plan *plan, int64_t step, struct row_range
 struct row_counts {
     int64_t tokens;  /* without padding */
     int64_t targets; /* positions that have one; may be 0 */
+    int64_t pairs;   /* of a token and one that it attends to, itself included: n(n+1)/2 for a piece of n */
 };
 /* What rows row … row+rows-1 of an epoch hold. */
 void row_plan_count(struct row_plan *plan, int64_t epoch, int64_t row, int64_t rows, struct row_counts *out);

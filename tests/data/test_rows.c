@@ -126,6 +126,15 @@ static void check_batch(const struct batch *batch, const struct token *want, int
     assert_int_equal(batch->target_count, targets);
 }
 
+static int64_t pairs_of(const struct batch *batch)
+{
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < batch->piece_count; i++)
+        for (int64_t n = 1; n <= batch->pieces[i].q_len; n++)
+            pairs += n;
+    return pairs;
+}
+
 /* Every step of every epoch, in batches of every size, and counts of random ranges. */
 static void check_setting(const struct token_cache *cache, const struct row_options *o)
 {
@@ -155,6 +164,7 @@ static void check_setting(const struct token_cache *cache, const struct row_opti
             check_batch(&batch, want + row * o->seq_len, (int32_t)o->pad_id);
             assert_int_equal(batch.target_count, counts.targets);
             assert_int_equal(batch.token_count, counts.tokens);
+            assert_int_equal(pairs_of(&batch), counts.pairs);
             for (int64_t r = row; r < row + range.rows; r++) {
                 assert_int_equal(rows_read(&plan, epoch, r, 1, &batch, &err), 0);
                 check_batch(&batch, want + r * o->seq_len, (int32_t)o->pad_id);
@@ -162,6 +172,7 @@ static void check_setting(const struct token_cache *cache, const struct row_opti
                 row_plan_count(&plan, epoch, r, 1, &one);
                 assert_int_equal(one.targets, batch.target_count);
                 assert_int_equal(one.tokens, batch.token_count);
+                assert_int_equal(one.pairs, pairs_of(&batch));
                 batch_targets += batch.target_count;
                 batch_tokens += batch.token_count;
             }
