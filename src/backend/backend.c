@@ -138,3 +138,10 @@ int backend_threads_seen(const struct backend *b)
 {
     return b->v->threads_seen(b);
 }
+
+void backend_describe(const struct backend *b, struct backend_description *out)
+{
+    *out = (struct backend_description){.isa = "none", .library = "none"};
+    if (b->v->describe)
+        b->v->describe(b, out);
+}

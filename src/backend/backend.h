@@ -40,6 +40,12 @@ struct backend_options {
 
 struct backend;
 
+/* What the speed and the bits of its products depend on, besides the machine. */
+struct backend_description {
+    char isa[24];     /* the instruction set in use: "portable", "avx2", "avx512", "avx512_bf16"; "none" */
+    char library[40]; /* "oneDNN 2.6.3"; "none" */
+};
+
 struct backend_vtable {
     const char *name;
     void (*destroy)(struct backend *b);
@@ -61,6 +67,7 @@ struct backend_vtable {
     int (*begin_access)(struct backend *b, void *memory, size_t bytes, struct error *err);
     int (*end_access)(struct backend *b, void *memory, size_t bytes, struct error *err);
     int (*threads_seen)(const struct backend *b);
+    void (*describe)(const struct backend *b, struct backend_description *out); /* NULL: nothing to tell */
 };
 
 /* The first member of every backend's own struct. */
@@ -104,6 +111,8 @@ int backend_end_access(struct backend *b, void *memory, size_t bytes, struct err
 
 /* Threads that have taken part in ops so far. */
 int backend_threads_seen(const struct backend *b);
+
+void backend_describe(const struct backend *b, struct backend_description *out);
 
 /* A hash of the bits of a probe product and of every kind of kernel: equal where results are equal. */
 int backend_probe(struct backend *b, uint64_t *hash, struct error *err);

@@ -3,6 +3,7 @@
 #include "backend/cpu/internal.h"
 #include "backend/host_memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static struct cpu *cpu_of(struct backend *b)
@@ -124,6 +125,12 @@ static int cpu_threads_seen(const struct backend *b)
     return pool_threads_seen(((const struct cpu *)b)->pool);
 }
 
+static void cpu_describe(const struct backend *b, struct backend_description *out)
+{
+    snprintf(out->isa, sizeof out->isa, "%s", gemm_isa_name(gemm_isa(((const struct cpu *)b)->gemms)));
+    gemm_library_version(out->library, sizeof out->library);
+}
+
 static const struct backend_vtable cpu_vtable = {
     .name = "cpu",
     .destroy = cpu_destroy,
@@ -143,6 +150,7 @@ static const struct backend_vtable cpu_vtable = {
     .begin_access = host_access,
     .end_access = host_access,
     .threads_seen = cpu_threads_seen,
+    .describe = cpu_describe,
 };
 
 int cpu_create(struct backend **out, const struct backend_options *options, struct error *err)
