@@ -359,8 +359,9 @@ int file_make_directories(const char *path, struct error *err)
             continue;
         *p = '\0';
         /* EEXIST is judged at the end; other failures too, where a parent may be passed but not written. */
-        if (mkdir(copy, 0777) != 0 && !file_is_directory(copy))
-            why = errno == EEXIST ? ENOTDIR : errno;
+        int failed = mkdir(copy, 0777) != 0 ? errno : 0;
+        if (failed != 0 && !file_is_directory(copy))
+            why = failed == EEXIST ? ENOTDIR : failed;
         if (c == '\0')
             break;
         *p = c;
