@@ -226,7 +226,11 @@ static int train_body(struct comm *comm, void *context, struct error *err)
     if (train_prepare(&run, comm, &a->options, &a->cli->log, err) != 0)
         return err->kind;
     const struct train_plan *plan = train_plan(run);
-    int status = 0;
+    int status = plan->stop_signal ? 128 + plan->stop_signal : 0;
+    if (status != 0) {
+        train_free(run);
+        return status;
+    }
     if (a->dry_run || a->plan) {
         status = root ? print_plan(a, plan) : 0;
         train_free(run);

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int manifest_list_add(struct manifest_list *list, const char *name, int64_t bytes, uint64_t hash, struct error *err)
+int manifest_list_add(struct manifest_list *list, const char *name, int64_t bytes, uint64_t hash,
+                      struct error *err)
 {
     if (list->count == list->capacity) {
         int64_t grown = list->capacity ? 2 * list->capacity : 16;
@@ -70,7 +71,8 @@ static int read_hex(const struct json_document *doc, const json_t *object, const
         return -1;
     *out = strtoull(text, &end, 16);
     if (strlen(text) != 16 || *end != '\0')
-        return json_error_at(doc, object, key, err, "take another checkpoint", "expected 16 hexadecimal digits");
+        return json_error_at(doc, object, key, err, "take another checkpoint",
+                             "expected 16 hexadecimal digits");
     return 0;
 }
 
@@ -150,7 +152,8 @@ static int64_t step_of(const char *name)
 {
     static const char prefix[] = "checkpoint-";
     char *end;
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || name[sizeof prefix - 1] < '0' || name[sizeof prefix - 1] > '9')
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || name[sizeof prefix - 1] < '0' ||
+        name[sizeof prefix - 1] > '9')
         return -1;
     errno = 0;
     long long step = strtoll(name + sizeof prefix - 1, &end, 10);
@@ -270,11 +273,13 @@ int checkpoint_read_run(const char *path, char **text, struct error *err)
 }
 
 /* training/STEM.safetensors, or its shards. */
-static int load_states(struct engine *e, enum shard_kind kind, const char *path, const char *stem, struct error *err)
+static int load_states(struct engine *e, enum shard_kind kind, const char *path, const char *stem,
+                       struct error *err)
 {
     struct safetensors_set set = {0};
     char *training = file_join(path, "training");
-    int status = training ? safetensors_set_open_named(&set, training, stem, err) : error_memory(err, 0, "a path");
+    int status =
+        training ? safetensors_set_open_named(&set, training, stem, err) : error_memory(err, 0, "a path");
     if (status == 0)
         status = weights_load(e, kind, &set, err);
     safetensors_set_close(&set);
@@ -297,26 +302,10 @@ int checkpoint_load(struct engine *e, const char *path, const struct log *log, s
     free(index);
     if (weights_open(&model, e->model, path, log, err) != 0)
         return -1;
-    int status = apart ? load_states(e, SHARD_MASTER, path, "master", err) : weights_load(e, SHARD_MASTER, &model, err);
+    int status = apart ? load_states(e, SHARD_MASTER, path, "master", err)
+                       : weights_load(e, SHARD_MASTER, &model, err);
     safetensors_set_close(&model);
     if (status == 0)
         status = load_states(e, SHARD_MOMENT1, path, "moment1", err);
     return status == 0 ? load_states(e, SHARD_MOMENT2, path, "moment2", err) : -1;
-}
-
-int checkpoint_clean(const char *output, struct error *err)
-{
-    DIR *directory = opendir(output);
-    if (!directory)
-        return errno == ENOENT ? 0 : error_errno(err, errno, output, "read the run's directory");
-    int status = 0;
-    for (struct dirent *entry; status == 0 && (entry = readdir(directory));) {
-        if (strncmp(entry->d_name, "checkpoint-", 11) != 0 || !strstr(entry->d_name, ".tmp-"))
-            continue;
-        char *path = file_join(output, entry->d_name);
-        status = path ? file_remove_tree(path, err) : error_memory(err, 0, "a path");
-        free(path);
-    }
-    closedir(directory);
-    return status;
 }

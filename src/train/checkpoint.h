@@ -11,7 +11,8 @@
  *     OUTPUT/last -> checkpoint-000500
  *
  * Whatever the ranks and the stage, the files are the same. All of it is written into
- * checkpoint-000500.tmp-<pid>, fsynced, and renamed; older checkpoints go only after that. */
+ * checkpoint-000500.tmp-<pid>, fsynced, and renamed; older checkpoints go only after that. Whatever has
+ * ".tmp-" in its name is half-written or half-removed, and the next run removes it. */
 #ifndef TERCET_TRAIN_CHECKPOINT_H
 #define TERCET_TRAIN_CHECKPOINT_H
 
@@ -33,14 +34,16 @@ struct checkpoint_options {
     int64_t bos, eos, pad; /* for config.json; -1: as the model's configuration has it */
 };
 
-/* Bytes that one checkpoint takes. */
-int64_t checkpoint_bytes(const struct engine *e, const struct checkpoint_options *options);
+/* Bytes that one checkpoint takes whose model files are of this type. */
+int64_t checkpoint_bytes(const struct model *model, enum dtype type);
+/* Fails when a directory (or the nearest existing parent) has no room for one: ERROR_RUN. */
+int checkpoint_check_space(const char *output, const struct model *model, enum dtype type, struct error *err);
 
 /* Writes a checkpoint, points `last` to it, removes older ones. Collective. *path (malloc'd, on rank 0;
  * may be NULL) is where it is. Free space is checked first; on failure nothing is left behind and the
  * older checkpoints stay. */
-int checkpoint_save(struct engine *e, const struct checkpoint_options *options, const struct checkpoint_state *state,
-                    char **path, struct error *err);
+int checkpoint_save(struct engine *e, const struct checkpoint_options *options,
+                    const struct checkpoint_state *state, char **path, struct error *err);
 
 /* The newest complete checkpoint of a run: *path is malloc'd, NULL when there is none. A newest one that
  * has a manifest but does not match it is ERROR_INPUT, and the message names the newest sound one. */
@@ -56,7 +59,13 @@ int checkpoint_read_run(const char *path, char **text, struct error *err);
 /* Masters and moments into the engine's shard. Collective. */
 int checkpoint_load(struct engine *e, const char *path, const struct log *log, struct error *err);
 
-/* Removes what an interrupted save left in OUTPUT. */
+/* Removes what an interrupted run left in OUTPUT. Only for the holder of its lock. */
 int checkpoint_clean(const char *output, struct error *err);
+/* Points OUTPUT/last to a checkpoint in OUTPUT, in one move. */
+int checkpoint_point_last(const char *output, const char *path, struct error *err);
+/* A run that goes on from a checkpoint before the newest leaves the later ones behind: those after `step` are
+ * renamed to checkpoint-000500.aside, which is no checkpoint. The next save removes them once it is complete,
+ * where old checkpoints are removed at all. */
+int checkpoint_set_aside(const char *output, int64_t step, const struct log *log, struct error *err);
 
 #endif

@@ -3,14 +3,11 @@
 
 #include "formats/json.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Files beyond this size are cut in shards, as Transformers does. */
@@ -26,21 +23,21 @@ struct saver {
     struct manifest_list list;
 };
 
-int64_t checkpoint_bytes(const struct engine *e, const struct checkpoint_options *options)
+int64_t checkpoint_bytes(const struct model *model, enum dtype type)
 {
-    int64_t states = options->type == DTYPE_F32 ? 2 : 3;
-    return weights_bytes(e->model, options->type) + states * weights_bytes(e->model, DTYPE_F32) + SMALL_FILES_BYTES;
+    int64_t states = type == DTYPE_F32 ? 2 : 3;
+    return weights_bytes(model, type) + states * weights_bytes(model, DTYPE_F32) + SMALL_FILES_BYTES;
 }
 
-static int check_space(const struct saver *s, struct error *err)
+int checkpoint_check_space(const char *output, const struct model *model, enum dtype type, struct error *err)
 {
-    int64_t free_bytes, need = checkpoint_bytes(s->e, s->options);
+    int64_t free_bytes, need = checkpoint_bytes(model, type);
     char need_text[32], free_text[32];
-    if (file_free_space(s->options->output, &free_bytes, err) != 0)
+    if (file_free_space(output, &free_bytes, err) != 0)
         return -1;
     if (free_bytes >= need)
         return 0;
-    return error_set(err, ERROR_RUN, s->options->output,
+    return error_set(err, ERROR_RUN, output,
                      "free some space, or keep fewer checkpoints (checkpoint.keep), then go on with --resume",
                      "a checkpoint takes %s, but only %s are free", format_bytes(need, need_text),
                      format_bytes(free_bytes, free_text));
@@ -77,9 +74,9 @@ static int write_config(struct saver *s, struct error *err)
 /* Copies the tokenizer's files, as they are. */
 static int write_tokenizer(struct saver *s, struct error *err)
 {
-    static const char *const names[] = {"tokenizer.json",          "tokenizer_config.json", "vocab.json",
-                                        "merges.txt",              "special_tokens_map.json", "chat_template.jinja",
-                                        "generation_config.json"};
+    static const char *const names[] = {
+        "tokenizer.json",      "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json",
+        "chat_template.jinja", "generation_config.json"};
     const char *source = s->options->tokenizer;
     if (!source)
         return 0;
@@ -131,7 +128,8 @@ static int write_tensors(struct saver *s, enum shard_kind kind, enum dtype type,
 {
     struct weights_file *files;
     int count;
-    if (weights_save(s->e, kind, type, directory, stem, (int64_t)SHARD_LIMIT_GB * 1000000000, &files, &count, err) != 0)
+    if (weights_save(s->e, kind, type, directory, stem, (int64_t)SHARD_LIMIT_GB * 1000000000, &files, &count,
+                     err) != 0)
         return -1;
     int status = 0;
     for (int i = 0; comm_rank(s->e->comm) == 0 && i < count && status == 0; i++) {
@@ -145,53 +143,35 @@ static int write_tensors(struct saver *s, enum shard_kind kind, enum dtype type,
 
 static int prepare(struct saver *s, struct error *err)
 {
-    if (check_space(s, err) != 0 || file_remove_tree(s->temporary, err) != 0 ||
-        file_make_directories(s->training, err) != 0)
+    if (checkpoint_check_space(s->options->output, s->e->model, s->options->type, err) != 0 ||
+        file_remove_tree(s->temporary, err) != 0 || file_make_directories(s->training, err) != 0)
         return -1;
     return write_config(s, err) != 0 || write_tokenizer(s, err) != 0 ? -1 : 0;
 }
 
-/* Point OUTPUT/last to the new checkpoint: a link made aside and renamed. */
-static int point_last(const struct saver *s, struct error *err)
+/* Takes a checkpoint away: by one rename it is none any more, and what is left of it when the removal is
+ * interrupted is removed by checkpoint_clean. */
+static int retire(const char *path, struct error *err)
 {
-    char *link = file_join(s->options->output, "last"), *aside = file_join(s->options->output, "last.tmp");
-    const char *target = strrchr(s->final, '/');
-    int status = -1;
-    if (!link || !aside) {
-        error_memory(err, 0, "a path");
-    } else if ((unlink(aside) != 0 && errno != ENOENT) || symlink(target ? target + 1 : s->final, aside) != 0) {
-        error_errno(err, errno, aside, "make the link to the newest checkpoint");
-    } else {
-        status = file_rename(aside, link, err);
-    }
-    free(link);
-    free(aside);
+    char *doomed = NULL;
+    if (asprintf(&doomed, "%s.tmp-old", path) < 0)
+        return error_memory(err, 0, "a path");
+    int status = file_remove_tree(doomed, err);
+    if (status == 0)
+        status = file_rename(path, doomed, err);
+    if (file_remove_tree(doomed, status == 0 ? err : NULL) != 0)
+        status = -1;
+    free(doomed);
     return status;
 }
 
-/* Gives the new directory its name. The same step may be there already (after a resume from an older
- * checkpoint): the two change places in one move, so that at no moment there is none. */
-static int replace(const struct saver *s, struct error *err)
+/* Gives the new directory its name. What has it already is no checkpoint that anyone can still want: one
+ * without a manifest, or one that this run, resumed before it, does again. */
+static int publish(const struct saver *s, struct error *err)
 {
-    if (!file_exists(s->final))
-        return file_rename(s->temporary, s->final, err);
-    if (renameat2(AT_FDCWD, s->temporary, AT_FDCWD, s->final, RENAME_EXCHANGE) == 0)
-        return file_remove_tree(s->temporary, err);
-    if (errno != EINVAL && errno != ENOSYS)
-        return error_errno(err, errno, s->final, "replace the checkpoint");
-    /* A file system without that move: the old one keeps a name of its own until the new one is there. */
-    char *old = NULL;
-    if (asprintf(&old, "%s.old", s->final) < 0)
-        return error_memory(err, 0, "a path");
-    int status = file_remove_tree(old, err);
-    if (status == 0)
-        status = file_rename(s->final, old, err);
-    if (status == 0)
-        status = file_rename(s->temporary, s->final, err);
-    if (status == 0)
-        status = file_remove_tree(old, err);
-    free(old);
-    return status;
+    if (file_exists(s->final) && retire(s->final, err) != 0)
+        return -1;
+    return file_rename(s->temporary, s->final, err);
 }
 
 static int finish(struct saver *s, struct error *err)
@@ -201,8 +181,7 @@ static int finish(struct saver *s, struct error *err)
         manifest_list_write(&s->list, s->temporary, err) != 0 || file_sync_directory(s->training, err) != 0 ||
         file_sync_directory(s->temporary, err) != 0)
         return -1;
-    int status = replace(s, err);
-    return status == 0 ? point_last(s, err) : status;
+    return publish(s, err) != 0 ? -1 : checkpoint_point_last(s->options->output, s->final, err);
 }
 
 static int retain(const struct checkpoint_options *options, struct error *err)
@@ -213,19 +192,10 @@ static int retain(const struct checkpoint_options *options, struct error *err)
     if (checkpoint_list(options->output, &listing, err) != 0)
         return -1;
     int status = 0;
-    for (int64_t i = 0; i < listing.count - options->keep && status == 0; i++) {
-        /* The manifest goes first: what is half removed must not look complete. */
-        char *manifest = file_join(listing.items[i].path, "training/manifest.json");
-        if (!manifest)
-            status = error_memory(err, 0, "a path");
-        else if (unlink(manifest) != 0 && errno != ENOENT)
-            status = error_errno(err, errno, manifest, "remove an old checkpoint");
-        free(manifest);
-        if (status == 0)
-            status = file_remove_tree(listing.items[i].path, err);
-    }
+    for (int64_t i = 0; i < listing.count - options->keep && status == 0; i++)
+        status = retire(listing.items[i].path, err);
     checkpoint_listing_free(&listing);
-    return status;
+    return status == 0 ? checkpoint_drop_aside(options->output, err) : status;
 }
 
 static int names_make(struct saver *s, struct error *err)
@@ -240,8 +210,8 @@ static int names_make(struct saver *s, struct error *err)
     return s->training ? 0 : error_memory(err, 0, "a path");
 }
 
-int checkpoint_save(struct engine *e, const struct checkpoint_options *options, const struct checkpoint_state *state,
-                    char **path, struct error *err)
+int checkpoint_save(struct engine *e, const struct checkpoint_options *options,
+                    const struct checkpoint_state *state, char **path, struct error *err)
 {
     struct saver s = {.e = e, .options = options, .state = state};
     bool root = comm_rank(e->comm) == 0;

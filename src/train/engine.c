@@ -20,8 +20,8 @@ static int64_t max_tokens(const struct engine_options *o)
 }
 
 /* One program for each kind of unit, compiled from the first unit of that kind. */
-static int compile_kind(const struct model *m, struct backend *backend, const struct engine_options *o, int unit,
-                        struct program **out, struct error *err)
+static int compile_kind(const struct model *m, struct backend *backend, const struct engine_options *o,
+                        int unit, struct program **out, struct error *err)
 {
     struct graph *g = NULL;
     const struct model_unit *u = &m->units[unit];
@@ -94,8 +94,8 @@ static void memory_of(const struct model *m, const struct engine_options *o, str
     out->inputs = inputs_bytes(m, o) + staged_bytes(m, o);
     const struct shard_memory *s = &out->shard;
     out->shared_total = (s->parameters_shared ? s->parameters : 0) + (s->sums_shared ? s->sums : 0);
-    out->private_total = s->parameters + s->masters + s->moments + s->sums + s->sent + s->received + out->hidden +
-                         out->saved + out->work + out->inputs - out->shared_total;
+    out->private_total = s->parameters + s->masters + s->moments + s->sums + s->sent + s->received +
+                         out->hidden + out->saved + out->work + out->inputs - out->shared_total;
 }
 
 static void programs_free(struct program **programs)
@@ -109,8 +109,8 @@ static struct shard_options shard_options_of(const struct engine_options *o)
     return (struct shard_options){.stage = o->stage, .compute = o->compute, .inference = o->inference};
 }
 
-int engine_plan(const struct model *model, struct backend *backend, const struct engine_options *options, int ranks,
-                bool shares_memory, struct engine_memory *out, struct error *err)
+int engine_plan(const struct model *model, struct backend *backend, const struct engine_options *options,
+                int ranks, bool shares_memory, struct engine_memory *out, struct error *err)
 {
     struct program *programs[ENGINE_MAX_KINDS] = {0};
     struct model_specs specs = {0};
@@ -154,21 +154,23 @@ static void *slot_address(const struct engine *e, const char *name, bool output,
     const struct engine_inputs *d = &e->device;
     if (strcmp(name, "hidden") == 0)
         return output ? hidden[u] : u > 0 ? hidden[u - 1] : NULL;
-    if (strcmp(name, "grad:hidden") == 0) /* an input is what the next unit wrote; an output is for the one before */
+    if (strcmp(name, "grad:hidden") ==
+        0) /* an input is what the next unit wrote; an output is for the one before */
         return output ? gradient[u % 2] : gradient[(u + 1) % 2];
     const struct {
         const char *name;
         void *address;
-    } known[] = {{"ids", d->ids},       {"positions", d->positions}, {"pieces", d->pieces},     {"targets", d->targets},
-                 {"loss", d->loss},     {"loss_scale", d->loss_scale}, {"inv_freq", d->inv_freq}, {"rope", rope}};
+    } known[] = {
+        {"ids", d->ids},   {"positions", d->positions},   {"pieces", d->pieces},     {"targets", d->targets},
+        {"loss", d->loss}, {"loss_scale", d->loss_scale}, {"inv_freq", d->inv_freq}, {"rope", rope}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i].name) == 0)
             return known[i].address;
     return NULL;
 }
 
-static int unit_bind(struct engine *e, int u, char *const *hidden, char *const *gradient, void *rope, char **at,
-                     struct error *err)
+static int unit_bind(struct engine *e, int u, char *const *hidden, char *const *gradient, void *rope,
+                     char **at, struct error *err)
 {
     struct engine_unit *unit = &e->units[u];
     const struct program *p = e->programs[e->model->units[u].kind];
@@ -182,7 +184,8 @@ static int unit_bind(struct engine *e, int u, char *const *hidden, char *const *
     for (int i = 0; i < p->io_count; i++) {
         unit->io[i] = slot_address(e, p->io[i].name, p->io[i].output, u, hidden, gradient, rope);
         if (!unit->io[i])
-            return error_set(err, ERROR_RUN, e->model->units[u].name, NULL, "no memory is known for '%s'", p->io[i].name);
+            return error_set(err, ERROR_RUN, e->model->units[u].name, NULL, "no memory is known for '%s'",
+                             p->io[i].name);
     }
     return 0;
 }
@@ -282,7 +285,8 @@ void engine_free(struct engine *e)
     free(e);
 }
 
-static int fill_initial(void *context, int unit, int param, int64_t first, int64_t n, float *out, struct error *err)
+static int fill_initial(void *context, int unit, int param, int64_t first, int64_t n, float *out,
+                        struct error *err)
 {
     (void)err;
     const struct engine *e = ((void **)context)[0];

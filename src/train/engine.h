@@ -31,16 +31,16 @@ struct engine_options {
 /* Bytes of one rank, by item. */
 struct engine_memory {
     struct shard_memory shard;
-    int64_t hidden;  /* each unit's output, and two gradients of one */
-    int64_t saved;   /* what forward passes keep for backward passes */
-    int64_t work;    /* temporaries and workspaces */
-    int64_t inputs;  /* tokens, targets, tables, losses, and their host copies */
+    int64_t hidden; /* each unit's output, and two gradients of one */
+    int64_t saved;  /* what forward passes keep for backward passes */
+    int64_t work;   /* temporaries and workspaces */
+    int64_t inputs; /* tokens, targets, tables, losses, and their host copies */
     int64_t private_total, shared_total;
 };
 
 struct engine_unit {
     const struct program *program;
-    void **io; /* [io_count] addresses, fixed */
+    void **io;            /* [io_count] addresses, fixed */
     void **param, **grad; /* [param_count], filled for each run */
     char *saved;
 };
@@ -71,8 +71,8 @@ struct engine {
 
 /* Figures alone: comm and backend are asked, nothing is allocated in them. `ranks` may differ from the
  * comm's. */
-int engine_plan(const struct model *model, struct backend *backend, const struct engine_options *options, int ranks,
-                bool shares_memory, struct engine_memory *out, struct error *err);
+int engine_plan(const struct model *model, struct backend *backend, const struct engine_options *options,
+                int ranks, bool shares_memory, struct engine_memory *out, struct error *err);
 
 int engine_create(struct engine **out, const struct model *model, struct comm *comm, struct backend *backend,
                   const struct engine_options *options, struct error *err);
@@ -81,12 +81,13 @@ void engine_free(struct engine *e); /* NULL is allowed */
 /* One micro-batch of this rank (NULL: it has none in this round) together with those of the others. */
 struct engine_pass {
     bool backward;
-    int contributors;     /* ranks 0 … contributors-1 have a micro-batch in this round */
-    bool first;           /* the round of micro-batch 0 of a step: gradient sums start anew */
-    float loss_scale;     /* 1 / target tokens of the global batch */
+    int contributors;       /* ranks 0 … contributors-1 have a micro-batch in this round */
+    bool first;             /* the round of micro-batch 0 of a step: gradient sums start anew */
+    float loss_scale;       /* 1 / target tokens of the global batch */
     struct exact_sum *loss; /* this rank's losses of target tokens are added to it */
 };
-int engine_micro_batch(struct engine *e, const struct batch *batch, const struct engine_pass *pass, struct error *err);
+int engine_micro_batch(struct engine *e, const struct batch *batch, const struct engine_pass *pass,
+                       struct error *err);
 
 /* Looks for the first non-finite value in following passes, until engine_check_off: e->found is filled
  * instead of returning an error, so that all ranks go through the same calls. */

@@ -15,6 +15,7 @@ struct metrics {
     bool events_open;
     struct event_writer events;
     int64_t every;
+    int64_t last_evaluation; /* step of the last evaluation that was there when it was opened, -1 none */
 };
 
 struct metrics_step {
@@ -24,10 +25,11 @@ struct metrics_step {
 };
 
 /* Opens OUTPUT/metrics.jsonl for appending, after cutting it back to the lines of steps up to `step`. */
-int metrics_open(struct metrics *m, const char *output, int64_t step, int64_t every, bool tensorboard, struct error *err);
-int metrics_step(struct metrics *m, const struct metrics_step *s, const struct log *log, struct error *err);
-int metrics_eval(struct metrics *m, int64_t step, double loss, int64_t targets, double seconds, const struct log *log,
+int metrics_open(struct metrics *m, const char *output, int64_t step, int64_t every, bool tensorboard,
                  struct error *err);
+int metrics_step(struct metrics *m, const struct metrics_step *s, const struct log *log, struct error *err);
+int metrics_eval(struct metrics *m, int64_t step, double loss, int64_t targets, double seconds,
+                 const struct log *log, struct error *err);
 /* fsync; safe on a zeroed (fd -1) or closed one. */
 int metrics_close(struct metrics *m, struct error *err);
 

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static int stage_inputs(struct engine *e, const struct batch *b, const struct engine_pass *pass, struct error *err)
+static int stage_inputs(struct engine *e, const struct batch *b, const struct engine_pass *pass,
+                        struct error *err)
 {
     size_t t = (size_t)(b->rows * b->seq_len), pieces = (size_t)b->piece_count;
     memcpy(e->staged.ids, b->ids, t * 4);
@@ -17,8 +18,9 @@ static int stage_inputs(struct engine *e, const struct batch *b, const struct en
         backend_upload(be, 0, e->device.targets, e->staged.targets, t * 4, err) != 0 ||
         backend_upload(be, 0, e->device.loss_scale, e->staged.loss_scale, 4, err) != 0)
         return -1;
-    return pieces == 0 ? 0
-                       : backend_upload(be, 0, e->device.pieces, e->staged.pieces, pieces * sizeof *b->pieces, err);
+    return pieces == 0
+               ? 0
+               : backend_upload(be, 0, e->device.pieces, e->staged.pieces, pieces * sizeof *b->pieces, err);
 }
 
 /* Addresses of a unit's parameters (its own and those it refers to), and of their gradients. */
@@ -46,7 +48,8 @@ static int bind_params(struct engine *e, int unit, bool grads, struct error *err
 
 /* Runs one part of a unit; in a checked pass a non-finite value is noted and ends this rank's work, not
  * its part in the calls that all ranks make. */
-static int run_unit(struct engine *e, int unit, int part, const struct graph_counts *counts, struct error *err)
+static int run_unit(struct engine *e, int unit, int part, const struct graph_counts *counts,
+                    struct error *err)
 {
     struct engine_unit *u = &e->units[unit];
     struct exec_bindings b = {u->io, (void *const *)u->param, (void *const *)u->grad, u->saved, e->work};
@@ -82,8 +85,8 @@ static int forward(struct engine *e, const struct graph_counts *counts, bool act
     return 0;
 }
 
-static int backward(struct engine *e, const struct graph_counts *counts, bool active, const struct engine_pass *pass,
-                    struct error *err)
+static int backward(struct engine *e, const struct graph_counts *counts, bool active,
+                    const struct engine_pass *pass, struct error *err)
 {
     int behind = -1; /* the unit whose parts are on their way to their owners */
     for (int u = e->model->unit_count - 1; u >= 0; u--) {
@@ -122,7 +125,8 @@ static int add_losses(struct engine *e, const struct batch *b, struct exact_sum 
     return 0;
 }
 
-int engine_micro_batch(struct engine *e, const struct batch *batch, const struct engine_pass *pass, struct error *err)
+int engine_micro_batch(struct engine *e, const struct batch *batch, const struct engine_pass *pass,
+                       struct error *err)
 {
     struct graph_counts counts = {0};
     if (batch) {

@@ -40,7 +40,8 @@ static int make_backend(struct train_run *run, struct error *err)
     options.first_cpu = comm_local_rank(run->comm) * options.threads;
     options.pin = local * options.threads <= pool_cpus();
     run->plan.threads = options.threads;
-    if (backend_create(&run->backend, &options, err) != 0 || backend_probe(run->backend, &run->probe, err) != 0)
+    if (backend_create(&run->backend, &options, err) != 0 ||
+        backend_probe(run->backend, &run->probe, err) != 0)
         return -1;
     int n = comm_size(run->comm);
     uint64_t *all = malloc((size_t)n * sizeof *all);
@@ -49,17 +50,18 @@ static int make_backend(struct train_run *run, struct error *err)
     int status = comm_all_gather(run->comm, &run->probe, sizeof run->probe, all, err);
     for (int r = 1; status == 0 && r < n && is_root(run); r++)
         if (all[r] != all[0])
-            log_warning(run->log,
-                        "rank %d computes a probe with other bits than rank 0 (another CPU or library): results "
-                        "will depend on the number of ranks",
-                        r);
+            log_warning(
+                run->log,
+                "rank %d computes a probe with other bits than rank 0 (another CPU or library): results "
+                "will depend on the number of ranks",
+                r);
     free(all);
     return status;
 }
 
 /* What these options need of this machine: its ranks together, shared memory once. */
-static int memory_needed(struct train_run *run, const struct engine_options *options, struct engine_memory *memory,
-                         int64_t *needed, struct error *err)
+static int memory_needed(struct train_run *run, const struct engine_options *options,
+                         struct engine_memory *memory, int64_t *needed, struct error *err)
 {
     const struct train_options *o = run->options;
     bool shares = o->plan_ranks ? !o->plan_messages : comm_shares_memory(run->comm);
@@ -84,12 +86,14 @@ static int advise(struct train_run *run, struct error *err)
             return -1;
         if (needed > p->memory_available)
             continue;
-        snprintf(p->advice, sizeof p->advice, "train.recompute=full train.micro_batch=%lld needs %s and would fit",
+        snprintf(p->advice, sizeof p->advice,
+                 "train.recompute=full train.micro_batch=%lld needs %s and would fit",
                  (long long)try.micro_batch, format_bytes(needed, text));
         return 0;
     }
     snprintf(p->advice, sizeof p->advice,
-             "no micro_batch fits, even with train.recompute=full: shorten data.seq_len, raise parallel.zero, or take "
+             "no micro_batch fits, even with train.recompute=full: shorten data.seq_len, raise "
+             "parallel.zero, or take "
              "fewer ranks on this machine, a smaller model or more memory");
     return 0;
 }
@@ -107,7 +111,10 @@ static int fill_plan(struct train_run *run, struct error *err)
     p->parameters = model_parameter_count(run->model);
     p->micro_batches = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
     p->first_step = run->state.step;
-    p->transport = o->plan_ranks == 0 ? comm_name(run->comm) : o->plan_messages ? "mpi" : p->ranks > 1 ? "shm" : "self";
+    p->transport = o->plan_ranks == 0 ? comm_name(run->comm)
+                   : o->plan_messages ? "mpi"
+                   : p->ranks > 1     ? "shm"
+                                      : "self";
     p->backend = run->options->backend.name;
     p->resume_from = run->resume_from;
     p->memory_available = memory_available();
@@ -123,14 +130,17 @@ static int prepare(struct train_run *run, struct error *err)
     if (run_setup_model(run, err) != 0)
         return -1;
     /* Weights that do not fit are found now, not after an hour of tokenizing. */
-    if (o->model_from && weights_open(&weights, run->model, o->model_from, is_root(run) ? run->log : NULL, err) != 0)
+    if (o->model_from &&
+        weights_open(&weights, run->model, o->model_from, is_root(run) ? run->log : NULL, err) != 0)
         return -1;
     safetensors_set_close(&weights);
     for (int u = 0; o->decay_all && u < run->model->unit_count; u++)
         for (int k = 0; k < run->model->units[u].param_count; k++)
             run->model->units[u].params[k].decay = true;
-    if (o->plan_ranks == 0 && (run_setup_data(run, err) != 0 || run_check_output(run, err) != 0))
+    if (o->plan_ranks == 0 && (run_check_output(run, err) != 0 || run_setup_data(run, err) != 0))
         return -1;
+    if (run->plan.stop_signal != 0)
+        return 0;
     if (make_backend(run, err) != 0)
         return -1;
     if (o->plan_ranks)
@@ -143,14 +153,15 @@ static int prepare(struct train_run *run, struct error *err)
                          "%lld warm-up steps are more than the run's %lld", (long long)run->schedule.warmup,
                          (long long)run->schedule.total);
     if (run->resume_from && run->state.probe != run->probe && is_root(run))
-        log_warning(run->log, "this machine computes a probe with other bits than the one that wrote %s: the run "
-                              "goes on, but not with the same bits",
+        log_warning(run->log,
+                    "this machine computes a probe with other bits than the one that wrote %s: the run "
+                    "goes on, but not with the same bits",
                     run->resume_from);
     return fill_plan(run, err);
 }
 
-int train_prepare(struct train_run **out, struct comm *comm, const struct train_options *options, const struct log *log,
-                  struct error *err)
+int train_prepare(struct train_run **out, struct comm *comm, const struct train_options *options,
+                  const struct log *log, struct error *err)
 {
     *out = NULL;
     struct train_run *run = calloc(1, sizeof *run);
@@ -176,7 +187,8 @@ const struct train_plan *train_plan(const struct train_run *run)
     return &run->plan;
 }
 
-void train_observe(struct train_run *run, void (*on_step)(void *context, struct engine *e, int64_t step), void *context)
+void train_observe(struct train_run *run, void (*on_step)(void *context, struct engine *e, int64_t step),
+                   void *context)
 {
     run->on_step = on_step;
     run->on_step_context = context;
@@ -233,8 +245,13 @@ static int start(struct train_run *run, struct error *err)
                                                   .pad = run->pad};
     if (run_open_output(run, err) != 0 ||
         engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
-        batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 || load_weights(run, err) != 0)
+        batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 ||
+        load_weights(run, err) != 0)
         return -1;
+    int64_t evaluation = run->metrics.last_evaluation;
+    if (comm_broadcast(run->comm, &evaluation, sizeof evaluation, 0, err) != 0)
+        return -1;
+    run->evaluated = evaluation == run->state.step;
     run->state.data_hash = run->data.cache.content_hash;
     run->state.probe = run->probe;
     return 0;
@@ -260,7 +277,8 @@ static int evaluate(struct train_run *run, int64_t step, struct error *err)
         return -1;
     if (!is_root(run) || stopped)
         return 0;
-    return metrics_eval(&run->metrics, step, loss / (double)targets, targets, clock_seconds() - start_time, run->log, err);
+    return metrics_eval(&run->metrics, step, loss / (double)targets, targets, clock_seconds() - start_time,
+                        run->log, err);
 }
 
 /* Why to stop after this step: a signal's number, STOP_FILE, or 0; the same on all ranks. */
@@ -283,7 +301,8 @@ static int agree(struct train_run *run, double last_save, int64_t out[2], struct
     return comm_max_i64(run->comm, out, 2, err);
 }
 
-static int one_step(struct train_run *run, int64_t step, double started, struct train_report *report, struct error *err)
+static int one_step(struct train_run *run, int64_t step, double started, struct train_report *report,
+                    struct error *err)
 {
     struct step_result r;
     double begin = clock_seconds(), lr = schedule_lr(&run->schedule, step);
@@ -309,8 +328,8 @@ static int one_step(struct train_run *run, int64_t step, double started, struct 
                              .lr = lr,
                              .grad_norm = r.grad_norm,
                              .seconds = now - begin,
-                             .seconds_left = (now - started) / (double)done *
-                                             (double)(run->plan.total_steps - step - 1)};
+                             .seconds_left =
+                                 (now - started) / (double)done * (double)(run->plan.total_steps - step - 1)};
     return metrics_step(&run->metrics, &m, run->log, err);
 }
 
@@ -319,12 +338,22 @@ static bool due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
+/* An evaluation is due before the first step: at the start, or where a request to stop cut it short. */
+static bool owes_evaluation(const struct train_run *run, int64_t step)
+{
+    const struct train_options *o = run->options;
+    if (step == 0)
+        return o->eval_at_start;
+    return !run->evaluated && (due(o->eval_every, step) || step == run->plan.total_steps);
+}
+
 static int loop(struct train_run *run, struct train_report *report, struct error *err)
 {
     const struct train_options *o = run->options;
     double started = clock_seconds(), last_save = started;
     int64_t total = run->plan.total_steps;
-    if (run->eval.open && o->eval_at_start && report->first_step == 0 && evaluate(run, 0, err) != 0)
+    if (run->eval.open && owes_evaluation(run, report->first_step) &&
+        evaluate(run, report->first_step, err) != 0)
         return -1;
     for (int64_t step = report->first_step; step < total; step++) {
         int64_t wish[2];
@@ -363,9 +392,8 @@ static int loop(struct train_run *run, struct train_report *report, struct error
 
 int train_execute(struct train_run *run, struct train_report *report, struct error *err)
 {
-    *report = (struct train_report){.first_step = run->state.step,
-                                    .last_step = run->state.step,
-                                    .total_steps = run->plan.total_steps};
+    *report = (struct train_report){
+        .first_step = run->state.step, .last_step = run->state.step, .total_steps = run->plan.total_steps};
     if (start(run, err) != 0)
         return -1;
     int status = loop(run, report, err);

@@ -39,11 +39,11 @@ struct train_options {
     int64_t steps; /* 0: epochs */
     double epochs;
     int64_t global_batch;
-    struct engine_options engine; /* compute, recompute, micro_batch, seq_len, stage, overlap */
+    struct engine_options engine;   /* compute, recompute, micro_batch, seq_len, stage, overlap */
     struct backend_options backend; /* threads 0: the machine's, divided among its ranks */
     bool decay_all;
     struct adamw adamw;
-    struct schedule schedule; /* total is filled in here */
+    struct schedule schedule;       /* total is filled in here */
     int64_t checkpoint_every, keep; /* steps; 0: only at the end */
     double checkpoint_minutes;      /* 0: never by time */
     enum dtype checkpoint_type;
@@ -51,14 +51,15 @@ struct train_options {
     bool eval_at_start;
     int64_t log_every;
     bool tensorboard;
-    const char *run_yaml; /* the resolved run file's text */
-    bool resume;          /* go on where there is a checkpoint */
+    const char *run_yaml;    /* the resolved run file's text */
+    bool resume;             /* go on where there is a checkpoint */
     const char *resume_path; /* this one; NULL: the newest */
-    bool overwrite;       /* remove the run that is there */
+    bool overwrite;          /* remove the run that is there */
     /* Compares the run file of the checkpoint with this one; fills err where a key may not differ. */
     int (*compare_run)(void *context, const char *old_yaml, struct error *err);
     void *compare_context;
-    /* For a plan alone: no data, no OUTPUT; for so many ranks on this machine, whatever the comm. 0: a run. */
+    /* For a plan alone: no data, no OUTPUT; for so many ranks on this machine, whatever the comm. 0: a run.
+     */
     int plan_ranks;
     bool plan_messages; /* these ranks would pass messages instead of sharing memory */
 };
@@ -66,15 +67,15 @@ struct train_options {
 struct train_report {
     int64_t first_step, last_step, total_steps;
     double first_loss, last_loss, seconds;
-    int stop_signal;      /* it was asked to stop and saved; 0: it ran to the end or found OUTPUT/stop */
+    int stop_signal; /* it was asked to stop and saved; 0: it ran to the end or found OUTPUT/stop */
     bool stopped_by_file;
     char checkpoint[4096]; /* the last one written; rank 0 */
 };
 
 struct train_run;
 
-int train_prepare(struct train_run **out, struct comm *comm, const struct train_options *options, const struct log *log,
-                  struct error *err);
+int train_prepare(struct train_run **out, struct comm *comm, const struct train_options *options,
+                  const struct log *log, struct error *err);
 int train_execute(struct train_run *run, struct train_report *report, struct error *err);
 void train_free(struct train_run *run); /* NULL is allowed */
 
@@ -91,10 +92,12 @@ struct train_plan {
     int64_t memory_needed;    /* of this machine's ranks together, shared memory once */
     char advice[256];         /* where that does not fit: the settings that would; else empty */
     const char *resume_from;  /* NULL: from the start */
+    int stop_signal; /* asked to stop while tokenizing: the rest is not filled, nothing is to be run */
 };
 const struct train_plan *train_plan(const struct train_run *run);
 
 /* The engine of a run in execution, for tests that look inside; `on_step` is called after each step. */
-void train_observe(struct train_run *run, void (*on_step)(void *context, struct engine *e, int64_t step), void *context);
+void train_observe(struct train_run *run, void (*on_step)(void *context, struct engine *e, int64_t step),
+                   void *context);
 
 #endif

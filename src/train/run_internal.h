@@ -33,19 +33,22 @@ struct train_run {
     struct checkpoint_state state;
     struct checkpoint_options checkpoint;
     char *resume_from;
-    int lock; /* file descriptor of OUTPUT/.lock on rank 0, -1 none */
+    bool resume_inside; /* it lies in OUTPUT; rank 0 */
+    bool evaluated;     /* metrics.jsonl has the evaluation of the step that the run begins after */
+    int lock;           /* file descriptor of OUTPUT/.lock on rank 0, -1 none */
     uint64_t probe;
     struct train_plan plan;
     void (*on_step)(void *context, struct engine *e, int64_t step);
     void *on_step_context;
 };
 
-/* run_setup.c: model and tokenizer; the tokenized data of both kinds; OUTPUT. */
+/* run_setup.c: model and tokenizer; OUTPUT; the tokenized data of both kinds. */
 int run_setup_model(struct train_run *run, struct error *err);
-int run_setup_data(struct train_run *run, struct error *err);
-/* Refuses, locks, or empties OUTPUT; finds the checkpoint to go on from. Writes nothing before the
- * plan has been found to be right: run_open_output does. */
+/* Refuses OUTPUT or, where it is there, locks it, so that what is found stays true; finds the checkpoint to
+ * go on from. Changes nothing before the plan has been found to be right: run_open_output does. */
 int run_check_output(struct train_run *run, struct error *err);
+/* May end early with plan.stop_signal set. */
+int run_setup_data(struct train_run *run, struct error *err);
 int run_open_output(struct train_run *run, struct error *err);
 
 #endif

@@ -1,4 +1,5 @@
 /* Before the first step: model, tokenizer, data, and the state of OUTPUT. */
+#include "train/checkpoint_files.h"
 #include "train/run_internal.h"
 
 #include "data/encoder.h"
@@ -12,7 +13,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+/* How often, every 0.1 seconds, to ask for OUTPUT before it counts as another run's. */
+enum { LOCK_NAPS = 30 };
 
 static bool is_root(const struct train_run *run)
 {
@@ -65,7 +70,8 @@ static int load_random_model(struct train_run *run, struct error *err)
             return -1;
         if (!json_is_object(config)) {
             json_decref(config);
-            return error_set(err, ERROR_INPUT, o->model_config, "give a config.json", "expected a JSON object");
+            return error_set(err, ERROR_INPUT, o->model_config, "give a config.json",
+                             "expected a JSON object");
         }
     }
     int status = config_complete(run, config, err);
@@ -89,9 +95,10 @@ static int special_tokens(struct train_run *run, struct error *err)
     bool needs_bos = o->add_bos == TRAIN_ADD_BOS_YES ||
                      (o->add_bos == TRAIN_ADD_BOS_AUTO && tokenizer_adds_bos(run->tokenizer));
     if (needs_bos && run->bos < 0)
-        return error_set(err, ERROR_INPUT, run->tokenizer_path,
-                         "name a bos_token in tokenizer_config.json, or set data.add_bos: false",
-                         "documents are to begin with BOS, but neither the tokenizer nor config.json names one");
+        return error_set(
+            err, ERROR_INPUT, run->tokenizer_path,
+            "name a bos_token in tokenizer_config.json, or set data.add_bos: false",
+            "documents are to begin with BOS, but neither the tokenizer nor config.json names one");
     if (o->add_eos && run->eos < 0)
         return error_set(err, ERROR_INPUT, run->tokenizer_path,
                          "name an eos_token in tokenizer_config.json, or set data.add_eos: false",
@@ -154,29 +161,58 @@ static int build_cache(struct train_run *run, const struct train_texts *texts, s
     return status;
 }
 
-/* Rank 0 tokenizes, all ranks map the result. */
-static int open_data(struct train_run *run, const struct train_texts *texts, struct train_data *data, struct error *err)
+/* Tokenizes on rank 0. A request to stop is no failure: run->plan.stop_signal says so. */
+static int tokenize(struct train_run *run, const struct train_texts *texts, struct train_data *data,
+                    struct error *err)
 {
-    if (is_root(run)) {
-        /* A pool of its own, gone before training: its threads would idle beside the backend's. */
-        struct pool *pool;
-        if (pool_create(&pool, pool_cpus(), false, 0, NULL, err) != 0)
-            return -1;
-        int status = build_cache(run, texts, pool, &data->path, err);
-        pool_free(pool);
-        if (status != 0)
-            return -1;
-    }
-    int64_t length = data->path ? (int64_t)strlen(data->path) + 1 : 0;
-    if (comm_broadcast(run->comm, &length, sizeof length, 0, err) != 0)
+    /* A pool of its own, gone before training: its threads would idle beside the backend's. */
+    struct pool *pool;
+    struct error problem = {0};
+    if (pool_create(&pool, pool_cpus(), false, 0, NULL, err) != 0)
         return -1;
-    if (!data->path && !(data->path = malloc((size_t)length)))
-        return error_memory(err, (size_t)length, "a path");
-    if (comm_broadcast(run->comm, data->path, (size_t)length, 0, err) != 0 ||
+    int status = build_cache(run, texts, pool, &data->path, &problem);
+    pool_free(pool);
+    int signal = comm_stop_signal(run->comm);
+    if (status != 0 && signal != 0) {
+        run->plan.stop_signal = signal;
+        log_info(run->log, "%s; %s", problem.what, problem.remedy);
+        return 0;
+    }
+    if (status != 0 && err)
+        *err = problem;
+    return status;
+}
+
+/* Rank 0 tokenizes, all ranks map the result. */
+static int open_data(struct train_run *run, const struct train_texts *texts, struct train_data *data,
+                     struct error *err)
+{
+    if (is_root(run) && tokenize(run, texts, data, err) != 0)
+        return -1;
+    int64_t told[2] = {data->path ? (int64_t)strlen(data->path) + 1 : 0, run->plan.stop_signal};
+    if (comm_broadcast(run->comm, told, sizeof told, 0, err) != 0)
+        return -1;
+    run->plan.stop_signal = (int)told[1];
+    if (told[1] != 0)
+        return 0;
+    if (!data->path && !(data->path = malloc((size_t)told[0])))
+        return error_memory(err, (size_t)told[0], "a path");
+    if (comm_broadcast(run->comm, data->path, (size_t)told[0], 0, err) != 0 ||
         token_cache_open(data->path, &data->cache, err) != 0)
         return -1;
     data->open = true;
     return 0;
+}
+
+/* The rows of one kind of text; none after a request to stop. */
+static int make_rows(struct train_run *run, const struct train_texts *texts, struct train_data *data,
+                     const struct row_options *rows, struct error *err)
+{
+    if (run->plan.stop_signal != 0)
+        return 0;
+    if (open_data(run, texts, data, err) != 0)
+        return -1;
+    return run->plan.stop_signal != 0 ? 0 : row_plan_create(&data->rows, &data->cache, rows, err);
 }
 
 int run_setup_data(struct train_run *run, struct error *err)
@@ -187,29 +223,31 @@ int run_setup_data(struct train_run *run, struct error *err)
                                .shuffle = o->shuffle,
                                .seed = o->seed,
                                .global_batch = o->global_batch,
-                               .pad_id = run->pad >= 0 && run->pad < run->model->config.vocab_size ? run->pad : 0};
-    if (open_data(run, &o->train, &run->data, err) != 0 ||
-        row_plan_create(&run->data.rows, &run->data.cache, &rows, err) != 0)
+                               .pad_id =
+                                   run->pad >= 0 && run->pad < run->model->config.vocab_size ? run->pad : 0};
+    if (make_rows(run, &o->train, &run->data, &rows, err) != 0)
         return -1;
+    rows.shuffle = false;
+    if (o->eval.count > 0 && make_rows(run, &o->eval, &run->eval, &rows, err) != 0)
+        return -1;
+    if (run->plan.stop_signal != 0)
+        return 0;
     int64_t total = o->steps;
     if (total == 0 && row_plan_total_steps(&run->data.rows, o->epochs, &total, err) != 0)
         return -1;
     run->plan.total_steps = total;
-    if (o->eval.count > 0) {
-        rows.shuffle = false;
-        if (open_data(run, &o->eval, &run->eval, err) != 0 ||
-            row_plan_create(&run->eval.rows, &run->eval.cache, &rows, err) != 0)
-            return -1;
-    }
+    if (run->resume_from && run->state.data_hash != run->data.cache.content_hash)
+        return error_set(err, ERROR_INPUT, run->resume_from, "give the same text and tokenizer as before",
+                         "the tokenized text is not the one this checkpoint was trained on");
     int64_t micro = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
     if (comm_size(run->comm) <= micro)
         return 0;
-    return error_set(err, ERROR_INPUT, "train.micro_batch",
-                     "start fewer ranks, or make micro_batch smaller or global_batch larger",
-                     "%d ranks share %lld micro-batches a step (global_batch %lld, micro_batch %lld): some would never "
-                     "have work",
-                     comm_size(run->comm), (long long)micro, (long long)o->global_batch,
-                     (long long)o->engine.micro_batch);
+    return error_set(
+        err, ERROR_INPUT, "train.micro_batch",
+        "start fewer ranks, or make micro_batch smaller or global_batch larger",
+        "%d ranks share %lld micro-batches a step (global_batch %lld, micro_batch %lld): some would never "
+        "have work",
+        comm_size(run->comm), (long long)micro, (long long)o->global_batch, (long long)o->engine.micro_batch);
 }
 
 /* OUTPUT holds a run when it has metrics or a checkpoint. */
@@ -263,29 +301,10 @@ static int share_resume(struct train_run *run, struct error *err)
     return checkpoint_read_state(run->resume_from, &run->state, err);
 }
 
-int run_check_output(struct train_run *run, struct error *err)
-{
-    const struct train_options *o = run->options;
-    if (is_root(run)) {
-        if (file_exists(o->output) && !file_is_directory(o->output))
-            return error_set(err, ERROR_INPUT, o->output, "choose another output", "this is a file, not a directory");
-        if (o->resume && find_resume(run, err) != 0)
-            return -1;
-        if (!o->resume && !o->overwrite && holds_run(o->output))
-            return error_set(err, ERROR_INPUT, o->output,
-                             "go on with --resume, start again with --overwrite, or choose another output",
-                             "this directory holds a run");
-    }
-    if (share_resume(run, err) != 0)
-        return -1;
-    if (!run->resume_from || run->state.data_hash == run->data.cache.content_hash)
-        return 0;
-    return error_set(err, ERROR_INPUT, run->resume_from, "give the same text and tokenizer as before",
-                     "the tokenized text is not the one this checkpoint was trained on");
-}
-
+/* OUTPUT belongs to one run at a time. One that was killed a moment ago may take a little to be gone. */
 static int lock_output(struct train_run *run, struct error *err)
 {
+    static const struct timespec nap = {.tv_nsec = 100000000};
     const char *output = run->options->output;
     char *path = file_join(output, ".lock");
     if (!path)
@@ -296,12 +315,77 @@ static int lock_output(struct train_run *run, struct error *err)
         status = error_errno(err, errno, path, "create the file");
         if (err)
             err->kind = ERROR_INPUT;
-    } else if (flock(run->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    }
+    int naps = 0;
+    bool taken = false; /* a file system without locks is written without one */
+    while (status == 0 && (taken = flock(run->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) &&
+           naps++ < LOCK_NAPS)
+        nanosleep(&nap, NULL);
+    if (status == 0 && taken) {
         status = error_set(err, ERROR_INPUT, output, "wait for it, stop it, or choose another output",
                            "another run is writing here");
     }
     free(path);
     return status;
+}
+
+/* --resume=CHECKPOINT of another run, while OUTPUT has checkpoints: two histories in one directory. */
+static int check_place(const struct train_run *run, struct error *err)
+{
+    const char *output = run->options->output;
+    struct checkpoint_listing listing;
+    if (run->resume_inside)
+        return 0;
+    if (checkpoint_list(output, &listing, err) != 0)
+        return -1;
+    int64_t count = listing.count;
+    checkpoint_listing_free(&listing);
+    if (count == 0)
+        return 0;
+    return error_set(err, ERROR_INPUT, output, "choose another output, or go on from one of its own",
+                     "this directory holds checkpoints of its own, %s is not among them", run->resume_from);
+}
+
+/* OUTPUT/checkpoint-N, under whatever path it was named. */
+static bool is_inside(const char *checkpoint, const char *output)
+{
+    char *parent = file_join(checkpoint, "..");
+    struct stat a, b;
+    bool inside = parent && stat(parent, &a) == 0 && stat(output, &b) == 0 && a.st_dev == b.st_dev &&
+                  a.st_ino == b.st_ino;
+    free(parent);
+    return inside;
+}
+
+static int look_at_output(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    bool there = file_exists(o->output);
+    if (there && !file_is_directory(o->output))
+        return error_set(err, ERROR_INPUT, o->output, "choose another output",
+                         "this is a file, not a directory");
+    if (!o->resume && !o->overwrite && holds_run(o->output))
+        return error_set(err, ERROR_INPUT, o->output,
+                         "go on with --resume, start again with --overwrite, or choose another output",
+                         "this directory holds a run");
+    if ((there && lock_output(run, err) != 0) || (o->resume && find_resume(run, err) != 0))
+        return -1;
+    if (!o->overwrite && checkpoint_check_space(o->output, run->model, o->checkpoint_type, err) != 0) {
+        if (err)
+            err->kind = ERROR_INPUT; /* found before any work */
+        return -1;
+    }
+    if (!run->resume_from)
+        return 0;
+    run->resume_inside = is_inside(run->resume_from, o->output);
+    return check_place(run, err);
+}
+
+int run_check_output(struct train_run *run, struct error *err)
+{
+    if (is_root(run) && look_at_output(run, err) != 0)
+        return -1;
+    return share_resume(run, err);
 }
 
 /* --overwrite: removes what a run leaves, and nothing else. */
@@ -325,24 +409,58 @@ static int remove_run(const char *output, struct error *err)
     return status;
 }
 
+/* Takes a directory that was not there when run_check_output looked. */
+static int claim_output(struct train_run *run, struct error *err)
+{
+    const char *output = run->options->output;
+    if (run->lock >= 0)
+        return 0;
+    if (file_make_directories(output, err) != 0) {
+        if (err)
+            err->kind = ERROR_INPUT;
+        return -1;
+    }
+    if (lock_output(run, err) != 0)
+        return -1;
+    return holds_run(output) ? error_set(err, ERROR_INPUT, output, "look at it, then start again",
+                                         "another run has begun in this directory meanwhile")
+                             : 0;
+}
+
+/* Makes OUTPUT agree with where the run begins. */
+static int tidy_output(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    if (o->overwrite && !run->resume_from && remove_run(o->output, err) != 0)
+        return -1;
+    if (checkpoint_clean(o->output, err) != 0)
+        return -1;
+    if (!run->resume_from || !run->resume_inside)
+        return 0;
+    if (checkpoint_set_aside(o->output, run->state.step, run->log, err) != 0)
+        return -1;
+    /* An interrupted save may have ended before it did this. */
+    char *real = realpath(run->resume_from, NULL);
+    int status = real ? checkpoint_point_last(o->output, real, err)
+                      : error_errno(err, errno, run->resume_from, "find the directory");
+    free(real);
+    return status;
+}
+
 int run_open_output(struct train_run *run, struct error *err)
 {
     const struct train_options *o = run->options;
     if (!is_root(run))
         return 0;
-    if (file_make_directories(o->output, err) != 0 || lock_output(run, err) != 0) {
-        if (err)
-            err->kind = ERROR_INPUT;
-        return -1;
-    }
-    if (o->overwrite && !run->resume_from && remove_run(o->output, err) != 0)
-        return -1;
-    if (checkpoint_clean(o->output, err) != 0)
+    if (claim_output(run, err) != 0 || tidy_output(run, err) != 0)
         return -1;
     char *path = file_join(o->output, "run.yaml");
-    int status = path ? file_write_all(path, o->run_yaml, strlen(o->run_yaml), err) : error_memory(err, 0, "a path");
+    int status =
+        path ? file_write_all(path, o->run_yaml, strlen(o->run_yaml), err) : error_memory(err, 0, "a path");
     free(path);
     if (status != 0)
         return -1;
-    return metrics_open(&run->metrics, o->output, run->state.step, o->log_every, o->tensorboard, err);
+    /* Without a checkpoint nothing stays of what an earlier start may have written. */
+    int64_t kept = run->resume_from ? run->state.step : -1;
+    return metrics_open(&run->metrics, o->output, kept, o->log_every, o->tensorboard, err);
 }

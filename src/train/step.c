@@ -83,15 +83,18 @@ static int find_culprit(struct engine *e, const struct rounds *r, int64_t step, 
     }
     char where[64];
     snprintf(where, sizeof where, "step %lld, rank %d", (long long)step + 1, rank);
-    const char *remedy = "lower the learning rate, warm up longer, or look at the data of this step; nothing was "
-                         "updated, the last checkpoint is sound";
+    const char *remedy =
+        "lower the learning rate, warm up longer, or look at the data of this step; nothing was "
+        "updated, the last checkpoint is sound";
     if (first == none)
-        return error_set(err, ERROR_RUN, where, remedy,
-                         "loss is %g and gradient norm is %g, though every op gave finite values: a sum overflowed",
-                         loss, norm);
-    return error_set(err, ERROR_RUN, where, remedy,
-                     "loss is %g and gradient norm is %g; the first value that is not finite came from %s, %s", loss,
-                     norm, e->found.where, e->found.what);
+        return error_set(
+            err, ERROR_RUN, where, remedy,
+            "loss is %g and gradient norm is %g, though every op gave finite values: a sum overflowed", loss,
+            norm);
+    return error_set(
+        err, ERROR_RUN, where, remedy,
+        "loss is %g and gradient norm is %g; the first value that is not finite came from %s, %s", loss, norm,
+        e->found.where, e->found.what);
 }
 
 int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct adamw *adamw, double lr,
@@ -101,12 +104,18 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
     struct row_counts counts;
     row_plan_locate(plan, step, &range);
     row_plan_count(plan, range.epoch, range.row, range.rows, &counts);
-    struct rounds rounds = {plan, range.epoch, range.row, range.rows, scratch, true,
-                            counts.targets > 0 ? (float)(1.0 / (double)counts.targets) : 0.0f, NULL};
+    struct rounds rounds = {plan,
+                            range.epoch,
+                            range.row,
+                            range.rows,
+                            scratch,
+                            true,
+                            counts.targets > 0 ? (float)(1.0 / (double)counts.targets) : 0.0f,
+                            NULL};
     struct totals totals;
     exact_sum_clear(&totals.loss);
-    if (run_rounds(e, &rounds, &totals.loss, err) != 0 || shard_sum_squares(e->shard, &totals.squares, err) != 0 ||
-        add_up(e, &totals, err) != 0)
+    if (run_rounds(e, &rounds, &totals.loss, err) != 0 ||
+        shard_sum_squares(e->shard, &totals.squares, err) != 0 || add_up(e, &totals, err) != 0)
         return -1;
     out->tokens = counts.tokens;
     out->targets = counts.targets;
@@ -119,8 +128,8 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
     return shard_update(e->shard, &update, err);
 }
 
-int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum, int64_t *targets,
-                  bool *stopped, struct error *err)
+int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum,
+                  int64_t *targets, bool *stopped, struct error *err)
 {
     struct totals totals;
     struct row_counts counts;

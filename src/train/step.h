@@ -21,9 +21,9 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
              struct batch *scratch, struct step_result *out, struct error *err);
 
 /* Forward passes alone over rows 0 … rows-1 of epoch 0 of `plan`: the sum of losses and the number of
- * target tokens, the same for all ranks and any number of them. A rank that is asked to stop by a signal ends it after
- * the round: *stopped is set, on all ranks, and the sums are worth nothing. */
-int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum, int64_t *targets,
-                  bool *stopped, struct error *err);
+ * target tokens, the same for all ranks and any number of them. A rank that is asked to stop by a signal ends
+ * it after the round: *stopped is set, on all ranks, and the sums are worth nothing. */
+int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum,
+                  int64_t *targets, bool *stopped, struct error *err);
 
 #endif

@@ -36,10 +36,10 @@ static int check_param(const struct safetensors_set *set, const struct model_par
     if (shape_matches(t, p))
         return 0;
     if (p->ndim == 1)
-        return error_set(err, ERROR_INPUT, t->path, remedy, "%s is %s, but config.json asks for [%lld]", p->name, have,
-                         (long long)p->dim[0]);
-    return error_set(err, ERROR_INPUT, t->path, remedy, "%s is %s, but config.json asks for [%lld, %lld]", p->name, have,
-                     (long long)p->dim[0], (long long)p->dim[1]);
+        return error_set(err, ERROR_INPUT, t->path, remedy, "%s is %s, but config.json asks for [%lld]",
+                         p->name, have, (long long)p->dim[0]);
+    return error_set(err, ERROR_INPUT, t->path, remedy, "%s is %s, but config.json asks for [%lld, %lld]",
+                     p->name, have, (long long)p->dim[0], (long long)p->dim[1]);
 }
 
 static bool knows(const struct model *m, const char *name)
@@ -51,8 +51,8 @@ static bool knows(const struct model *m, const char *name)
     return false;
 }
 
-int weights_open(struct safetensors_set *set, const struct model *model, const char *directory, const struct log *log,
-                 struct error *err)
+int weights_open(struct safetensors_set *set, const struct model *model, const char *directory,
+                 const struct log *log, struct error *err)
 {
     if (safetensors_set_open(set, directory, err) != 0)
         return -1;
@@ -66,8 +66,8 @@ int weights_open(struct safetensors_set *set, const struct model *model, const c
     }
     for (int64_t i = 0; i < set->count; i++)
         if (!knows(model, set->tensors[i]->name))
-            log_warning(log, "%s: the tensor %s is not part of a %s model and is ignored", set->tensors[i]->path,
-                        set->tensors[i]->name, model->config.model_type);
+            log_warning(log, "%s: the tensor %s is not part of a %s model and is ignored",
+                        set->tensors[i]->path, set->tensors[i]->name, model->config.model_type);
     return 0;
 }
 
@@ -76,7 +76,8 @@ struct load_context {
     const struct safetensors_set *set;
 };
 
-static int load_piece(void *context, int unit, int param, int64_t first, int64_t n, float *out, struct error *err)
+static int load_piece(void *context, int unit, int param, int64_t first, int64_t n, float *out,
+                      struct error *err)
 {
     const struct load_context *c = context;
     const char *name = c->model->units[unit].params[param].name;
@@ -244,8 +245,9 @@ static int index_write(const struct save *s, struct weights_file *file, struct e
     return status;
 }
 
-int weights_save(struct engine *e, enum shard_kind kind, enum dtype type, const char *directory, const char *stem,
-                 int64_t limit, struct weights_file **files, int *file_count, struct error *err)
+int weights_save(struct engine *e, enum shard_kind kind, enum dtype type, const char *directory,
+                 const char *stem, int64_t limit, struct weights_file **files, int *file_count,
+                 struct error *err)
 {
     struct save s = {.e = e, .kind = kind, .type = type, .directory = directory, .stem = stem};
     *files = NULL;
