@@ -1,5 +1,6 @@
 #include "backend/cpu/internal.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -376,7 +377,7 @@ static void run_sums(struct product_job *job)
     int64_t used, token = 0, size;
     for (; token < p->k; token += used) {
         size = next_chunk(p->k - token, &used);
-        if (used < size) {
+        if (used < size && !p->padded) {
             copy_padded(job->l.a_tail, p->a, p->in, p->m, token, used, size);
             copy_padded(job->l.b_tail, p->b, p->in, p->n, token, used, size);
         }
@@ -414,6 +415,7 @@ int product_run(struct cpu *cpu, const struct product *p, void *workspace, struc
             zero_parallel(cpu, p->c, dtype_bytes(p->out, p->m * p->n));
         return 0;
     }
+    assert(workspace); /* as large as product_workspace() said, which was not nothing */
     size_t scratch;
     struct product_job job;
     struct carve carve = {workspace, 0};
