@@ -94,7 +94,7 @@ void zero_parallel(struct cpu *cpu, void *data, int64_t bytes)
 /* Workspace of a product; pointers are NULL while it is only counted. */
 struct layout {
     void *a32, *b32, *bias32; /* fp32 copies, where the CPU has no bf16 products */
-    void *a_tail, *b_tail;    /* padded last rows */
+    void *a_tail, *b_tail;    /* padded last rows; NULL where operands are padded already */
     char *threads;            /* a slot each: scratch of the library, then a tile of c */
     size_t slot, scratch;
 };
@@ -308,7 +308,7 @@ static void run_rows(struct product_job *job)
 {
     struct product *p = &job->p;
     int64_t tail = p->m % ROW_TILE;
-    if (job->tail_rows > 0 && !p->padded)
+    if (job->tail_rows > 0 && job->l.a_tail)
         copy_padded(job->l.a_tail, p->a, p->in, p->k, p->m - tail, tail, job->tail_rows);
     pool_run(job->cpu->pool, divide_up(p->m, ROW_TILE) * job->tiles_n, rows_piece, job);
 }
@@ -377,7 +377,7 @@ static void run_sums(struct product_job *job)
     int64_t used, token = 0, size;
     for (; token < p->k; token += used) {
         size = next_chunk(p->k - token, &used);
-        if (used < size && !p->padded) {
+        if (used < size && job->l.a_tail && job->l.b_tail) {
             copy_padded(job->l.a_tail, p->a, p->in, p->m, token, used, size);
             copy_padded(job->l.b_tail, p->b, p->in, p->n, token, used, size);
         }
