@@ -118,7 +118,7 @@ check_finished() {
 
 # one_message FILE TEXT: the run has reported one error, with this text.
 one_message() {
-    [ "$(grep -c '^tercet: ' "$1")" -eq 1 ] && grep -q -e "$2" "$1"
+    [ "$(grep -cE '^(tercet|error): ' "$1")" -eq 1 ] && grep -q -e "$2" "$1"
 }
 
 # killer AT DO COMMAND…: runs it with the library that ends it, or lets it fail, at a call that changes $killer_path.
