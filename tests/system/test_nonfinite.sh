@@ -1,0 +1,105 @@
+#!/bin/bash
+# A loss that is not finite ends a run with status 1 before the update; the message names the step, the rank that
+# had the bad micro-batch and the first op; the last checkpoint stays, and a run with sound weights goes on from it.
+# shellcheck source=tests/system/lib.sh
+. "$TEST_SOURCE/system/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+golden=$TEST_SOURCE/goldens/gqa # 331 tokens of 60 numbers, fp32
+for i in 0 1 2 3 4 5 6 7 8 9 10 11; do
+    word=document
+    [ $i -eq 11 ] && word=Zebra
+    echo "{\"text\": \"$word $i walks by the river in the morning $((i * i))\"}"
+done >text.jsonl
+"$TERCET" tokenizer train text.jsonl --vocab-size 280 -o tok >/dev/null 2>&1 || exit 1
+zebra=$(printf Z | "$TERCET" tokenizer encode tok -) || exit 1
+
+# offset FILE TENSOR: where its bytes begin in a safetensors file.
+offset() {
+    local header begin
+    header=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    begin=$(head -c $((8 + header)) "$1" | tail -c "$header" |
+        sed -E "s/.*\"$2\":\{[^}]*\"data_offsets\":\[([0-9]+),.*/\1/")
+    echo $((8 + header + begin))
+}
+
+# poison DIR TENSOR ELEMENT BYTES: a model like the golden one, with one element (in printf's escapes) changed.
+poison() {
+    mkdir "$1"
+    cp "$golden/config.json" "$golden/model.safetensors" tok/* "$1"
+    # shellcheck disable=SC2059 # the bytes are escapes
+    printf "$4" | dd of="$1/model.safetensors" bs=1 seek=$(($(offset "$1/model.safetensors" "$2") + 4 * $3)) \
+        conv=notrunc status=none
+}
+poison row model.embed_tokens.weight $((zebra * 60 + 7)) '\000\000\300\177' # NaN
+poison head lm_head.weight 100 '\000\000\200\177'                           # infinity
+check "one element was changed" test "$(cmp -l row/model.safetensors "$golden/model.safetensors" | wc -l)" -le 4
+
+# No shuffling, a document a row, six a step: the zebra is micro-batch 5 of step 2.
+cat >run.yaml <<'EOF'
+output: out
+model: {from: row}
+data: {train: [text.jsonl], seq_len: 48, pack: false, shuffle: false}
+train: {steps: 4, global_batch: 6, micro_batch: 1, dtype: fp32}
+optimizer: {lr: 1e-3}
+checkpoint: {every: 1}
+EOF
+
+# one_message PATTERN: standard error has it once, and no other error.
+one_message() {
+    check "one message: $1" test "$(grep -cE "$1" "$err")" -eq 1
+    check "one error" test "$(grep -c '^tercet: ' "$err")" -eq 1
+}
+
+# left OUTPUT STEPS: that many steps are in the metrics and the last checkpoint is theirs.
+left() {
+    check "$1: $2 steps in metrics.jsonl" test "$(grep -c '"loss"' "$1/metrics.jsonl")" -eq "$2"
+    if [ "$2" -eq 0 ]; then
+        check "$1: no checkpoint" test ! -e "$1/last"
+    else
+        check "$1: the last checkpoint" test "$(readlink "$1/last")" = "checkpoint-00000$2"
+    fi
+    check "$1: nothing half-written" test -z "$(find "$1" -name '*.tmp*')"
+}
+
+for ranks in 1 2 3; do
+    expect_status 1 "$TERCET" train run.yaml output=out$ranks -n $ranks parallel.zero=$ranks
+    one_message "step 2, rank $((5 % ranks)): loss is nan.* came from embedding, op 'embed' of the forward pass"
+    expect_grep "nothing was updated" "$err"
+    left out$ranks 1
+done
+expect_equal out1/last/model.safetensors out3/last/model.safetensors "the checkpoints of 1 and 3 ranks are equal"
+
+# It is the same again after a resume; what is left is a sound checkpoint: it passes its manifest.
+expect_status 1 "$TERCET" train run.yaml output=out2 -n 3 --resume
+one_message "step 2, rank 2: loss is nan.* came from embedding"
+left out2 1
+
+# Other data, and the run goes on from there.
+grep -v Zebra text.jsonl >good.jsonl
+expect_status 0 "$TERCET" train run.yaml output=good "data.train=[good.jsonl]" train.steps=2
+left good 2
+
+# Logits that are infinite from the first step on: nothing is saved. In bf16, recomputed, on another backend, too.
+for setting in train.dtype=fp32 train.dtype=bf16 train.recompute=full backend.name=reference backend.name=guarded; do
+    rm -rf head-out
+    expect_status 1 "$TERCET" train run.yaml output=head-out model.from=head -n 2 "$setting"
+    one_message "step 1, rank 0: loss is .* came from head, op 'loss' of the forward pass"
+    left head-out 0
+done
+
+# A learning rate beyond reason: the first update makes the second loss what it is.
+expect_status 1 "$TERCET" train run.yaml output=wild optimizer.lr=1e38 -n 2
+one_message "step 2, rank 0: .* the first value that is not finite came from .*, op '.*' of the"
+expect_grep "lower the learning rate" "$err"
+left wild 1
+
+# With messages: the rank that had the micro-batch reports, once.
+if "$TERCET" version | grep -qE '^MPI +yes' && command -v mpirun >/dev/null; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
+        expect_status 1 mpirun -n 2 "$TERCET" train run.yaml output=messages
+    check "one message" test "$(grep -cE "step 2, rank 1: loss is nan.* came from embedding" "$err")" -eq 1
+    left messages 1
+fi
+finish
