@@ -22,6 +22,11 @@ void mpi_limit_count(struct comm *c, int most)
     (void)c, (void)most;
 }
 
+void comm_mpi_library(char *out, size_t size)
+{
+    snprintf(out, size, "%s", "");
+}
+
 #else
 
 #include "base/clock.h"
@@ -628,6 +633,19 @@ void mpi_limit_count(struct comm *c, int most)
 {
     if (c->ops == &mpi_ops)
         mpi_of(c)->limit = most;
+}
+
+void comm_mpi_library(char *out, size_t size)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    if (MPI_Get_library_version(text, &length) != MPI_SUCCESS)
+        length = 0;
+    text[length] = '\0';
+    text[strcspn(text, "\r\n")] = '\0';
+    for (char *tab = text; (tab = strchr(tab, '\t')) != NULL;)
+        *tab = ' '; /* MPICH's form */
+    snprintf(out, size, "%s", text);
 }
 
 /* Fills *c from an initialised MPI. */
