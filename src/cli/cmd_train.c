@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/run_options.h"
 #include "formats/json.h"
+#include "plan/peaks.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -261,6 +262,7 @@ static int run_ranks(struct train_arguments *a)
     a->options.overwrite = a->overwrite;
     a->options.compare_run = compare_run;
     a->options.compare_context = a;
+    a->options.peak = peaks_of_backend;
     int ranks = a->ranks;
     enum comm_transport transport = a->config.parallel.transport;
     if (a->plan) {

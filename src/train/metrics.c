@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -115,7 +116,7 @@ int metrics_step(struct metrics *m, const struct metrics_step *s, const struct l
     json_write_int(&w, "tokens_seen", s->tokens_seen);
     json_write_double(&w, "seconds", s->seconds);
     json_write_double(&w, "tokens_per_second", rate);
-    json_write_null(&w, "peak_share");
+    json_write_double(&w, "peak_share", s->peak_share > 0 ? s->peak_share : (double)NAN);
     json_write_end(&w);
     if (append(m, err) != 0)
         return -1;
@@ -127,10 +128,12 @@ int metrics_step(struct metrics *m, const struct metrics_step *s, const struct l
                            scalar(m, "train/tokens_per_second", s->step, rate, err) != 0 ||
                            event_writer_flush(&m->events, err) != 0))
         return -1;
-    char left[32];
+    char left[32], peak[48] = "";
+    if (s->peak_share > 0)
+        snprintf(peak, sizeof peak, "  %.0f %% of peak", 100 * s->peak_share);
     log_progress(log, s->step == s->total,
-                 "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f tokens/s  %s left", (long long)s->step,
-                 (long long)s->total, s->loss, s->lr, s->grad_norm, rate,
+                 "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f tokens/s%s  %s left",
+                 (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm, rate, peak,
                  format_duration(s->seconds_left, left));
     return 0;
 }

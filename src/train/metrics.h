@@ -22,6 +22,7 @@ struct metrics_step {
     int64_t step, total, tokens, tokens_seen;
     double loss, lr, grad_norm, seconds;
     double seconds_left; /* estimated */
+    double peak_share;   /* 0: not known */
 };
 
 /* Opens OUTPUT/metrics.jsonl for appending, after cutting it back to the lines of steps up to `step`. */

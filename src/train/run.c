@@ -254,6 +254,10 @@ static int start(struct train_run *run, struct error *err)
     run->evaluated = evaluation == run->state.step;
     run->state.data_hash = run->data.cache.content_hash;
     run->state.probe = run->probe;
+    int local = comm_local_size(run->comm);
+    if (is_root(run) && o->peak) /* machines of one kind, with as many ranks each */
+        run->peak = o->peak(run->backend, o->engine.compute, local * run->plan.threads) *
+                    comm_size(run->comm) / local;
     return 0;
 }
 
@@ -279,6 +283,16 @@ static int evaluate(struct train_run *run, int64_t step, struct error *err)
         return 0;
     return metrics_eval(&run->metrics, step, loss / (double)targets, targets, clock_seconds() - start_time,
                         run->log, err);
+}
+
+/* Product FLOPs that a step needed (attention by the real pieces; recompute and padding are not needed) a
+ * second, as a share of the peak; 0: not known. */
+static double peak_share(const struct train_run *run, const struct step_result *r, double seconds)
+{
+    if (run->peak <= 0 || seconds <= 0 || r->tokens == 0)
+        return 0;
+    double tokens = (double)r->tokens, context = 2.0 * (double)r->pairs / tokens;
+    return tokens * model_flops_per_token(run->model, context) / seconds / run->peak;
 }
 
 /* Why to stop after this step: a signal's number, STOP_FILE, or 0; the same on all ranks. */
@@ -328,6 +342,7 @@ static int one_step(struct train_run *run, int64_t step, double started, struct 
                              .lr = lr,
                              .grad_norm = r.grad_norm,
                              .seconds = now - begin,
+                             .peak_share = peak_share(run, &r, now - begin),
                              .seconds_left =
                                  (now - started) / (double)done * (double)(run->plan.total_steps - step - 1)};
     return metrics_step(&run->metrics, &m, run->log, err);

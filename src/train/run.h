@@ -58,6 +58,9 @@ struct train_options {
     /* Compares the run file of the checkpoint with this one; fills err where a key may not differ. */
     int (*compare_run)(void *context, const char *old_yaml, struct error *err);
     void *compare_context;
+    /* What one machine reaches in products of this type with so many threads, in FLOPs a second, as it was
+     * measured before; 0: it was not. NULL: nobody knows. Asked on rank 0. */
+    double (*peak)(const struct backend *backend, enum dtype compute, int threads);
     /* For a plan alone: no data, no OUTPUT; for so many ranks on this machine, whatever the comm. 0: a run.
      */
     int plan_ranks;

@@ -37,6 +37,8 @@ struct train_run {
     bool evaluated;     /* metrics.jsonl has the evaluation of the step that the run begins after */
     int lock;           /* file descriptor of OUTPUT/.lock on rank 0, -1 none */
     uint64_t probe;
+    double
+        peak; /* FLOPs a second of products that the machines of all ranks reach; 0: not measured; rank 0 */
     struct train_plan plan;
     void (*on_step)(void *context, struct engine *e, int64_t step);
     void *on_step_context;

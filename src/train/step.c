@@ -119,6 +119,7 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
         return -1;
     out->tokens = counts.tokens;
     out->targets = counts.targets;
+    out->pairs = counts.pairs;
     out->loss = counts.targets > 0 ? exact_sum_value(&totals.loss) / (double)counts.targets : 0;
     out->grad_norm = sqrt(exact_sum_value(&totals.squares));
     if (!isfinite(out->loss) || !isfinite(out->grad_norm))

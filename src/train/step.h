@@ -10,8 +10,8 @@
 #include "train/engine.h"
 
 struct step_result {
-    double loss, grad_norm; /* the norm before clipping */
-    int64_t tokens, targets;
+    double loss, grad_norm;         /* the norm before clipping */
+    int64_t tokens, targets, pairs; /* see struct row_counts */
 };
 
 /* Runs step `step` (from 0) of `plan` with learning rate lr. `scratch` has room for a micro-batch. A loss or
