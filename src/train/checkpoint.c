@@ -13,6 +13,8 @@
 int manifest_list_add(struct manifest_list *list, const char *name, int64_t bytes, uint64_t hash,
                       struct error *err)
 {
+    if (strlen(name) >= sizeof list->items->name)
+        return error_set(err, ERROR_INPUT, NULL, NULL, "the file name '%s' is too long for a manifest", name);
     if (list->count == list->capacity) {
         int64_t grown = list->capacity ? 2 * list->capacity : 16;
         void *items = realloc(list->items, (size_t)grown * sizeof *list->items);
@@ -66,11 +68,10 @@ static int read_hex(const struct json_document *doc, const json_t *object, const
                     struct error *err)
 {
     const char *text;
-    char *end;
     if (json_get_string(doc, object, key, &text, err) != 0)
         return -1;
-    *out = strtoull(text, &end, 16);
-    if (strlen(text) != 16 || *end != '\0')
+    *out = strtoull(text, NULL, 16);
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16)
         return json_error_at(doc, object, key, err, "take another checkpoint",
                              "expected 16 hexadecimal digits");
     return 0;
@@ -232,8 +233,8 @@ int checkpoint_newest(const char *output, char **path, struct error *err)
             sound--;
         char remedy[512];
         if (sound >= 0)
-            snprintf(remedy, sizeof remedy, "the newest sound checkpoint is %.300s: --resume=%.150s",
-                     listing.items[sound].path, listing.items[sound].path);
+            snprintf(remedy, sizeof remedy, "go on from the newest sound one with --resume=%.450s",
+                     listing.items[sound].path);
         else
             snprintf(remedy, sizeof remedy, "no other checkpoint is sound: start again with --overwrite");
         status = error_set(err, ERROR_INPUT, damage.where, remedy, "the newest checkpoint is damaged: %.800s",
