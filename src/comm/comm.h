@@ -54,7 +54,7 @@ bool comm_under_launcher(void);
 int comm_launcher_rank(void);
 /* This build can join the ranks of an MPI launcher. */
 bool comm_has_mpi(void);
-/* The MPI library of this build, as it calls itself in one line ("Open MPI v4.1.4, …"); empty without MPI. */
+/* The MPI library of this build, as it calls itself ("Open MPI v4.1.4"); empty without MPI. */
 void comm_mpi_library(char *out, size_t size);
 
 int comm_rank(const struct comm *c);

@@ -642,9 +642,14 @@ void comm_mpi_library(char *out, size_t size)
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS)
         length = 0;
     text[length] = '\0';
-    text[strcspn(text, "\r\n")] = '\0';
-    for (char *tab = text; (tab = strchr(tab, '\t')) != NULL;)
-        *tab = ' '; /* MPICH's form */
+    text[strcspn(text, ",\r\n")] = '\0';
+    size_t used = 0;
+    for (const char *at = text; *at; at++) { /* MPICH writes "MPICH Version:", a tab or blanks, the number */
+        char c = *at == '\t' ? ' ' : *at;
+        if (c != ' ' || (used > 0 && text[used - 1] != ' '))
+            text[used++] = c;
+    }
+    text[used] = '\0';
     snprintf(out, size, "%s", text);
 }
 
