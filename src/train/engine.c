@@ -50,6 +50,10 @@ static int compile_kind(const struct model *m, struct backend *backend, const st
 static int compile(const struct model *m, struct backend *backend, const struct engine_options *o,
                    struct program **programs, struct error *err)
 {
+    if (o->seq_len > INT32_MAX / o->micro_batch)
+        return error_set(err, ERROR_INPUT, "train.micro_batch", "make micro_batch or seq_len smaller",
+                         "%lld rows of %lld positions are more than 2^31-1", (long long)o->micro_batch,
+                         (long long)o->seq_len);
     if (m->kinds > ENGINE_MAX_KINDS)
         return error_set(err, ERROR_RUN, "model", NULL, "more than %d kinds of units", ENGINE_MAX_KINDS);
     for (int u = 0; u < m->unit_count; u++) {
