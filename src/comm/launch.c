@@ -35,12 +35,62 @@ struct launch {
 
 /* ---- in a rank ---- */
 
+/* A killed launcher takes its ranks along: the kernel sends each a signal. For all but rank 0 that is
+ * SIGKILL. In rank 0 a thread waits for another, says what has happened, which nobody else can, and then ends
+ * the rank. */
+enum { LAUNCHER_GONE = SIGUSR2 };
+
+struct guard {
+    const struct log *log;
+    pid_t launcher;
+    pthread_t thread;
+    bool started;
+};
+
+static void *guard_run(void *context)
+{
+    const struct guard *guard = context;
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, LAUNCHER_GONE);
+    while (sigwaitinfo(&wanted, NULL) != LAUNCHER_GONE || getppid() == guard->launcher)
+        continue; /* a signal that somebody else sent */
+    if (guard->log && guard->log->line)
+        guard->log->line(guard->log->context, LOG_ERROR,
+                         "the launcher was killed: rank 0 and all others end");
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* The signal that tells this rank of the launcher's end, once it is asked for. */
+static int guard_start(struct guard *guard, int rank)
+{
+    sigset_t gone;
+    if (rank != 0)
+        return SIGKILL;
+    sigemptyset(&gone);
+    sigaddset(&gone, LAUNCHER_GONE);
+    pthread_sigmask(SIG_BLOCK, &gone, NULL); /* in every thread that this one makes */
+    guard->started = pthread_create(&guard->thread, NULL, guard_run, guard) == 0;
+    return guard->started ? LAUNCHER_GONE : SIGKILL;
+}
+
+static void guard_stop(struct guard *guard)
+{
+    if (!guard->started)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pthread_cancel(guard->thread);
+    pthread_join(guard->thread, NULL);
+}
+
 static _Noreturn void rank_run(struct launch *l, int rank, pid_t launcher, comm_body *body, void *context)
 {
     struct region *g = l->region;
     struct region_rank *me = &g->rank[rank];
+    struct guard guard = {.log = l->log, .launcher = launcher};
     sigset_t child;
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != launcher)
+    if (prctl(PR_SET_PDEATHSIG, guard_start(&guard, rank)) != 0 || getppid() != launcher)
         _exit(ERROR_RUN); /* the launcher died before the signal was asked for */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -67,6 +117,7 @@ static _Noreturn void rank_run(struct launch *l, int rank, pid_t launcher, comm_
             atomic_compare_exchange_strong(&g->first_failed, &none, rank);
         atomic_store(&g->abort, 1);
     }
+    guard_stop(&guard);
     me->status = status;
     atomic_store(&me->ended, 1);
     exit(status);
