@@ -682,13 +682,14 @@ static int join(struct comm *c, struct mpi *m, struct error *err)
 
 /* Reports a failure once for the whole group and ends it. Ranks that stumble over the same thing all come
  * here within moments: rank 0 reports at once, each other one waits a little longer than the one before.
- * The first that reports has the launcher end all others, which arrives here as SIGTERM. No MPI call is
- * made meanwhile, since messages may be under way into memory that is gone. */
+ * The first that reports has the launcher end all others, which arrives here as SIGTERM (from Open MPI up to
+ * a second later, when the first one takes long to exit). No MPI call is made meanwhile, since messages may
+ * be under way into memory that is gone. */
 static void report_and_abort(struct comm *c, struct signals *signals, int status, const struct log *log,
                              struct error *err)
 {
     double share = (double)c->rank / (double)c->size;
-    double seconds = c->secondary ? 2.5 + 0.5 * share : c->rank == 0 ? 0.0 : 0.5 + 1.5 * share;
+    double seconds = c->secondary ? 2.5 + 0.5 * share : c->rank == 0 ? 0.0 : 1.2 + share;
     bool second;
     (void)signals_poll(signals); /* an earlier request to stop is not meant */
     bool ended = signals_wait(signals, seconds, &second) != 0;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -16,12 +17,26 @@ void signals_block(struct signals *s, bool children, bool second_kills)
     pthread_sigmask(SIG_BLOCK, &s->wanted, &s->before);
 }
 
+/* sigtimedwait, gone on with after other signals (SIGCONT, as launchers send it first) have cut it short. */
+static int take(const sigset_t *wanted, double seconds)
+{
+    double end = clock_seconds() + seconds;
+    for (;;) {
+        struct timespec limit = {.tv_sec = (time_t)seconds};
+        limit.tv_nsec = (long)((seconds - (double)limit.tv_sec) * 1e9);
+        int number = sigtimedwait(wanted, NULL, &limit);
+        if (number >= 0 || errno != EINTR)
+            return number;
+        seconds = end - clock_seconds();
+        if (seconds < 0)
+            seconds = 0;
+    }
+}
+
 int signals_wait(struct signals *s, double seconds, bool *second)
 {
-    struct timespec limit = {.tv_sec = (time_t)seconds};
-    limit.tv_nsec = (long)((seconds - (double)limit.tv_sec) * 1e9);
     *second = false;
-    int number = sigtimedwait(&s->wanted, NULL, &limit);
+    int number = take(&s->wanted, seconds);
     if (number != SIGTERM && number != SIGINT)
         return number > 0 ? number : 0;
     double now = clock_seconds();

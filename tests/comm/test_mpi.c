@@ -161,7 +161,7 @@ static void start_again(char **arguments, int out)
     /* The MPI library's own leaks (in plug-ins that it unloads, so no suppression can name them), and its own
      * threads and locks, which ThreadSanitizer does not see through; a rank has one thread of ours here. */
     add_option("ASAN_OPTIONS", "detect_leaks=0");
-    setenv("TSAN_OPTIONS", "report_bugs=0", 1);
+    setenv("TSAN_OPTIONS", "report_bugs=0:atexit_sleep_ms=0", 1);
     execvp(arguments[0], arguments);
     _exit(127);
 }
