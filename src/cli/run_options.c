@@ -22,6 +22,19 @@ static enum train_add_bos add_bos_of(enum run_add_bos value)
                                        : TRAIN_ADD_BOS_NO;
 }
 
+static enum recompute recompute_of(enum run_recompute value)
+{
+    switch (value) {
+    case RUN_RECOMPUTE_NONE:
+        return RECOMPUTE_NONE;
+    case RUN_RECOMPUTE_SELECTIVE:
+        return RECOMPUTE_SELECTIVE;
+    case RUN_RECOMPUTE_FULL:
+        return RECOMPUTE_FULL;
+    }
+    return RECOMPUTE_NONE;
+}
+
 void run_options_fill(const struct run_config *c, const char *yaml, struct train_options *out)
 {
     *out = (struct train_options){
@@ -46,7 +59,7 @@ void run_options_fill(const struct run_config *c, const char *yaml, struct train
         .epochs = c->train.epochs,
         .global_batch = c->train.global_batch,
         .engine = {.compute = run_config_train_dtype(c),
-                   .recompute = c->train.recompute == RUN_RECOMPUTE_FULL ? RECOMPUTE_FULL : RECOMPUTE_NONE,
+                   .recompute = recompute_of(c->train.recompute),
                    .micro_batch = c->train.micro_batch,
                    .seq_len = c->data.seq_len,
                    .stage = (int)c->parallel.zero,

@@ -29,7 +29,7 @@ static const struct choice file_dtypes[] = {
 };
 static const struct choice recompute[] = {
     {"none", RUN_RECOMPUTE_NONE, false},
-    {"selective", RUN_RECOMPUTE_SELECTIVE, true},
+    {"selective", RUN_RECOMPUTE_SELECTIVE, false},
     {"full", RUN_RECOMPUTE_FULL, false},
     {NULL, 0, false},
 };

@@ -99,3 +99,9 @@ struct op_cost op_cost(const struct op_call *call)
     }
     return cost;
 }
+
+int op_is_cheap(const struct op_call *call, const struct operand *value)
+{
+    struct op_cost cost = op_cost(call);
+    return cost.product_flops + cost.other_flops <= 32 * (double)operand_bytes(value);
+}

@@ -132,5 +132,9 @@ struct op_cost {
     double product_flops, other_flops, bytes;
 };
 struct op_cost op_cost(const struct op_call *call);
+/* Computing the outputs again costs little for the bytes of `value` that need not be kept: at most 32
+ * floating-point operations a byte, so no product. (A core does some 10 to 100 operations in the time in
+ * which it moves a byte.) */
+int op_is_cheap(const struct op_call *call, const struct operand *value);
 
 #endif

@@ -20,6 +20,7 @@ struct compiler {
     struct program *p;
     struct program_operand *home; /* by value: where it is, as far as decided */
     bool *again;                  /* by node: the backward part runs it again */
+    bool *added;                  /* by node: it is among the backward part's steps already */
     struct life *lives;
     int life_count;
     struct error *err;
@@ -37,6 +38,16 @@ static int storage(const struct graph *g, int value)
            g->nodes[g->values[value].index].op == OP_CACHE_WRITE)
         value = g->nodes[g->values[value].index].in[2];
     return value;
+}
+
+static void operand_resolve(const struct program_operand *from, const struct graph_counts *counts,
+                            struct operand *to)
+{
+    to->data = NULL;
+    to->type = from->type;
+    to->ndim = from->ndim;
+    for (int i = 0; i < from->ndim; i++)
+        to->dim[i] = graph_dim(from->dim[i], counts);
 }
 
 static int io_add(struct compiler *c, const char *name, int value, bool output)
@@ -117,6 +128,46 @@ static void mark_again(struct compiler *c, int value)
         mark_again(c, node->in[i]);
 }
 
+static bool read_by_backward(const struct graph *g, int value)
+{
+    for (int n = 0; n < g->node_count; n++)
+        for (int i = 0; g->nodes[n].backward && i < g->nodes[n].inputs; i++)
+            if (storage(g, g->nodes[n].in[i]) == value)
+                return true;
+    return false;
+}
+
+/* Whether the backward part finds a value without anything more being saved for it. */
+static bool is_at_hand(const struct compiler *c, int value)
+{
+    int v = storage(c->g, value);
+    return value == GRAPH_NONE || !is_temporary(c, v) || c->again[c->g->values[v].index] ||
+           read_by_backward(c->g, v);
+}
+
+/* Selective recompute: nodes in order, so that what their inputs come to is known. */
+static void mark_cheap(struct compiler *c)
+{
+    const struct graph *g = c->g;
+    for (int n = 0; n < g->node_count; n++) {
+        const struct graph_node *node = &g->nodes[n];
+        int v = node->out[0];
+        bool wanted = !node->backward && node->op != OP_LOSS && is_temporary(c, v) && read_by_backward(g, v);
+        for (int i = 0; wanted && i < node->inputs; i++)
+            wanted = is_at_hand(c, node->in[i]);
+        if (!wanted)
+            continue;
+        struct op_call call = {
+            .op = node->op, .inputs = node->inputs, .outputs = node->outputs, .attr = node->attr};
+        for (int i = 0; i < node->inputs; i++)
+            if (node->in[i] != GRAPH_NONE)
+                operand_resolve(&c->home[node->in[i]], &c->options->bounds, &call.in[i]);
+        for (int i = 0; i < node->outputs; i++)
+            operand_resolve(&c->home[node->out[i]], &c->options->bounds, &call.out[i]);
+        c->again[n] = op_is_cheap(&call, &call.out[0]);
+    }
+}
+
 /* What the backward part reads of the forward part: saved, or made again. */
 static void place_saved(struct compiler *c)
 {
@@ -125,8 +176,10 @@ static void place_saved(struct compiler *c)
         for (int n = 0; n < g->node_count; n++)
             for (int i = 0; g->nodes[n].backward && i < g->nodes[n].inputs; i++)
                 mark_again(c, g->nodes[n].in[i]);
+    if (c->options->recompute == RECOMPUTE_SELECTIVE)
+        mark_cheap(c);
     for (int n = 0; n < g->node_count; n++) {
-        if (!g->nodes[n].backward)
+        if (!g->nodes[n].backward && !c->again[n])
             continue;
         for (int i = 0; i < g->nodes[n].inputs; i++) {
             int v = storage(g, g->nodes[n].in[i]);
@@ -151,6 +204,24 @@ static void step_add(struct compiler *c, struct program_part *part, int *order, 
     s->outputs = node->outputs;
     s->attr = node->attr;
     s->recomputed = recomputed;
+}
+
+/* Adds the forward nodes that `node` needs run again, unless they have been: as late as can be, so that what
+ * they compute takes room for a short time. */
+static void add_again(struct compiler *c, struct program_part *part, int *order,
+                      const struct graph_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        int v = storage(c->g, node->in[i]);
+        if (!is_temporary(c, v) || c->g->values[v].kind != GRAPH_VALUE_NODE)
+            continue;
+        int n = c->g->values[v].index;
+        if (!c->again[n] || c->added[n])
+            continue;
+        c->added[n] = true;
+        add_again(c, part, order, &c->g->nodes[n]);
+        step_add(c, part, order, n, true);
+    }
 }
 
 /* A life for every temporary of the part. order[i] is the node of step i. */
@@ -323,12 +394,12 @@ static int compile(struct compiler *c)
     }
     if (status == 0) {
         struct program_part *back = &p->part[PROGRAM_BACKWARD];
-        for (int n = 0; n < g->node_count; n++)
-            if (c->again[n])
-                step_add(c, back, order, n, true);
-        for (int n = 0; n < g->node_count; n++)
-            if (g->nodes[n].backward)
-                step_add(c, back, order, n, false);
+        for (int n = 0; n < g->node_count; n++) {
+            if (!g->nodes[n].backward)
+                continue;
+            add_again(c, back, order, &g->nodes[n]);
+            step_add(c, back, order, n, false);
+        }
         status = layout_part(c, back, order);
         if (status == 0)
             status = add_grads(c, back);
@@ -348,6 +419,7 @@ int program_compile(struct program **out, const struct graph *g, const struct pr
     c.p = calloc(1, sizeof *c.p);
     c.home = calloc(values, sizeof *c.home);
     c.again = calloc(nodes, sizeof *c.again);
+    c.added = calloc(nodes, sizeof *c.added);
     c.lives = calloc(values + nodes, sizeof *c.lives);
     int status = -1;
     if (c.p) {
@@ -355,7 +427,8 @@ int program_compile(struct program **out, const struct graph *g, const struct pr
         for (int i = 0; i < PROGRAM_PARTS; i++)
             c.p->part[i].steps = calloc(nodes, sizeof(struct program_step));
     }
-    if (!c.p || !c.home || !c.again || !c.lives || !c.p->io || !c.p->part[0].steps || !c.p->part[1].steps) {
+    if (!c.p || !c.home || !c.again || !c.added || !c.lives || !c.p->io || !c.p->part[0].steps ||
+        !c.p->part[1].steps) {
         error_memory(err, nodes * sizeof(struct program_step), "a program");
     } else {
         c.p->bounds = options->bounds;
@@ -364,6 +437,7 @@ int program_compile(struct program **out, const struct graph *g, const struct pr
     }
     free(c.home);
     free(c.again);
+    free(c.added);
     free(c.lives);
     if (status != 0) {
         program_free(c.p);
@@ -397,16 +471,6 @@ int64_t program_io_bytes(const struct program_io *io, const struct graph_counts 
     for (int i = 0; i < io->ndim; i++)
         n *= graph_dim(io->dim[i], counts);
     return dtype_bytes(io->type, n);
-}
-
-static void operand_resolve(const struct program_operand *from, const struct graph_counts *counts,
-                            struct operand *to)
-{
-    to->data = NULL;
-    to->type = from->type;
-    to->ndim = from->ndim;
-    for (int i = 0; i < from->ndim; i++)
-        to->dim[i] = graph_dim(from->dim[i], counts);
 }
 
 void program_call(const struct program_step *step, const struct graph_counts *counts, struct op_call *call)

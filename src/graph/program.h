@@ -22,6 +22,9 @@
 
 enum recompute {
     RECOMPUTE_NONE, /* all that the backward pass reads is saved */
+    /* A value is computed again where that is cheap for its bytes (op_is_cheap) and needs nothing saved that
+     * would not be there anyway: norms, products of gates. */
+    RECOMPUTE_SELECTIVE,
     RECOMPUTE_FULL, /* only the unit's inputs are kept; the backward part runs the forward again */
 };
 

@@ -459,9 +459,6 @@ static void bounds(void **state)
 static void not_available_yet(void **state)
 {
     (void)state;
-    refuse_with("train.recompute=selective",
-                "command line: train.recompute: selective is not available in this "
-                "version; this version has none, full\n");
     refuse_with(
         "train.dtype=fp16",
         "command line: train.dtype: fp16 is not available in this version; this version has fp32, bf16\n");

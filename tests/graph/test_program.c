@@ -102,6 +102,37 @@ static void test_saved(void **state)
     graph_free(g);
 }
 
+/* A block's norms and the product of its gates are run again, for what they read is saved anyway; products
+ * and attention never; the rotated queries and keys are kept, for what they come from is not. */
+static void test_selective(void **state)
+{
+    (void)state;
+    struct graph *g = small_graph();
+    struct program *p = compile(g, (struct program_options){.recompute = RECOMPUTE_SELECTIVE});
+    assert_int_equal(p->saved_bytes, 0); /* the norm reads an input of the unit */
+    assert_int_equal(count_recomputed(p), 1);
+    program_free(p);
+    graph_free(g);
+
+    g = graph_create();
+    int x = input(g, "hidden", DTYPE_F32, 150, true); /* wide enough for a product to cost something */
+    int gate = graph_linear(g, x, weight(g, 0, 30, 150), GRAPH_NONE);
+    int up = graph_linear(g, x, weight(g, 1, 30, 150), GRAPH_NONE);
+    int y = graph_swiglu(g, gate, up);
+    graph_output(g, "hidden", graph_linear(g, y, weight(g, 2, 150, 30), GRAPH_NONE));
+    assert_int_equal(graph_differentiate(g, NULL), 0);
+    p = compile(g, (struct program_options){.recompute = RECOMPUTE_SELECTIVE});
+    assert_int_equal(p->saved_bytes, 2 * 1344); /* gate and up, 11 x 30 fp32, aligned; not their product */
+    assert_int_equal(count_recomputed(p), 1);
+    int again = 0;
+    for (int s = 0; s < p->part[PROGRAM_BACKWARD].count; s++)
+        again += p->part[PROGRAM_BACKWARD].steps[s].recomputed &&
+                 p->part[PROGRAM_BACKWARD].steps[s].op == OP_SWIGLU;
+    assert_int_equal(again, 1);
+    program_free(p);
+    graph_free(g);
+}
+
 static void test_loss_is_not_run_again(void **state)
 {
     (void)state;
@@ -463,11 +494,17 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saved),         cmocka_unit_test(test_loss_is_not_run_again),
-        cmocka_unit_test(test_forward_alone), cmocka_unit_test(test_grad_adds),
-        cmocka_unit_test(test_cache),         cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_call),          cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_random),        cmocka_unit_test(test_repeatable),
+        cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_selective),
+        cmocka_unit_test(test_loss_is_not_run_again),
+        cmocka_unit_test(test_forward_alone),
+        cmocka_unit_test(test_grad_adds),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_call),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_repeatable),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,13 @@
 /* Parity with PyTorch: loss, every gradient, and ten AdamW steps of the goldens, on each backend. What the
  * expected values are and how the bounds come about stands in tests/goldens/README.md. */
-#include "support/cmocka.h"
 #include "optim/adamw.h"
+#include "support/cmocka.h"
 #include "train/weights.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 
 static const double u = 0x1p-24;
 
@@ -30,7 +29,8 @@ struct parity {
 /* cmocka's longjmp must not leave comm_run's callback, so checks return -1 with the reason. */
 static int differ(struct error *err, const struct parity *p, const char *what, double got, double bound)
 {
-    return error_set(err, ERROR_RUN, p->name, NULL, "%s on %s: relative error %g, bound %g", what, p->backend, got, bound);
+    return error_set(err, ERROR_RUN, p->name, NULL, "%s on %s: relative error %g, bound %g", what, p->backend,
+                     got, bound);
 }
 
 static int load(const struct safetensors *file, const char *name, float **out, int64_t *n, struct error *err)
@@ -45,7 +45,7 @@ static int load(const struct safetensors *file, const char *name, float **out, i
 
 static double scalar(const struct safetensors *file, const char *prefix, const char *name)
 {
-    char full[160];
+    char full[192];
     float *v;
     int64_t n;
     snprintf(full, sizeof full, "%s%s", prefix, name);
@@ -82,7 +82,8 @@ static int sink_add(void *context, const float *values, int64_t n, struct error 
     return 0;
 }
 
-static int fetch(struct parity *p, enum shard_kind kind, int unit, int param, float **out, int64_t *n, struct error *err)
+static int fetch(struct parity *p, enum shard_kind kind, int unit, int param, float **out, int64_t *n,
+                 struct error *err)
 {
     int64_t elements = model_param_elements(&p->model->units[unit].params[param]);
     struct sink s = {malloc((size_t)elements * sizeof(float)), 0};
@@ -90,14 +91,16 @@ static int fetch(struct parity *p, enum shard_kind kind, int unit, int param, fl
         return -1;
     *out = s.values;
     *n = s.n;
-    return s.n == elements ? 0 : error_set(err, ERROR_RUN, NULL, NULL, "a tensor of the wrong size came back");
+    return s.n == elements ? 0
+                           : error_set(err, ERROR_RUN, NULL, NULL, "a tensor of the wrong size came back");
 }
 
 /* One tensor against prefix.NAME. For bf16 gradients the bound is 2 err.bf16_grad. */
-static int check_tensor(struct parity *p, enum shard_kind kind, const char *prefix, int unit, int param, struct error *err)
+static int check_tensor(struct parity *p, enum shard_kind kind, const char *prefix, int unit, int param,
+                        struct error *err)
 {
     const char *tensor = p->model->units[unit].params[param].name;
-    char name[160], err_name[160];
+    char name[160], err_name[180];
     float *got, *want;
     int64_t n, m;
     snprintf(name, sizeof name, "%s.%s", prefix, tensor);
@@ -123,9 +126,11 @@ static int check_change(struct parity *p, int unit, int param, struct error *err
     int64_t n, m;
     snprintf(name, sizeof name, "step10.%s", mp->name);
     if (!start || safetensors_get(t, 0, t->elements, DTYPE_F32, start, err) != 0 ||
-        fetch(p, SHARD_MASTER, unit, param, &got, &n, err) != 0 || load(&p->expected, name, &want, &m, err) != 0)
+        fetch(p, SHARD_MASTER, unit, param, &got, &n, err) != 0 ||
+        load(&p->expected, name, &want, &m, err) != 0)
         return -1;
-    double norm, whole, d = distance(got, want, start, n, &norm), own = scalar(&p->expected, "err.update.", mp->name);
+    double norm, whole, d = distance(got, want, start, n, &norm),
+                        own = scalar(&p->expected, "err.update.", mp->name);
     distance(got, want, NULL, n, &whole);
     double bound = 4 * own + u * whole / norm;
     free(got);
@@ -136,7 +141,8 @@ static int check_change(struct parity *p, int unit, int param, struct error *err
     return d <= bound * norm ? 0 : differ(err, p, name, d / norm, bound);
 }
 
-static int for_each_param(struct parity *p, int (*check)(struct parity *p, int unit, int param, struct error *err),
+static int for_each_param(struct parity *p,
+                          int (*check)(struct parity *p, int unit, int param, struct error *err),
                           struct error *err)
 {
     for (int i = 0; i < p->model->unit_count; i++)
@@ -153,10 +159,12 @@ static int check_grad(struct parity *p, int unit, int param, struct error *err)
 
 static int check_step10(struct parity *p, int unit, int param, struct error *err)
 {
-    return check_tensor(p, SHARD_MASTER, "step10", unit, param, err) != 0 ? -1 : check_change(p, unit, param, err);
+    return check_tensor(p, SHARD_MASTER, "step10", unit, param, err) != 0 ? -1
+                                                                          : check_change(p, unit, param, err);
 }
 
-static int check_scalar(struct parity *p, const char *what, double got, double want, double bound, struct error *err)
+static int check_scalar(struct parity *p, const char *what, double got, double want, double bound,
+                        struct error *err)
 {
     double e = fabs(got - want) / fabs(want);
     return e <= bound ? 0 : differ(err, p, what, e, bound);
@@ -185,7 +193,8 @@ static int run_steps(struct parity *p, struct error *err)
     struct adamw adamw = {0.9, 0.95, 1e-8, 0.1, 1.0};
     float *losses, *norms;
     int64_t n;
-    if (load(&p->expected, "step_loss", &losses, &n, err) != 0 || load(&p->expected, "step_grad_norm", &norms, &n, err) != 0)
+    if (load(&p->expected, "step_loss", &losses, &n, err) != 0 ||
+        load(&p->expected, "step_grad_norm", &norms, &n, err) != 0)
         return -1;
     int status = 0;
     for (int step = 0; step < 10 && status == 0; step++) {
@@ -193,7 +202,8 @@ static int run_steps(struct parity *p, struct error *err)
         struct op_adamw update;
         status = run_batch(p, &loss, &norm, err);
         if (status == 0)
-            status = check_scalar(p, "step_loss", loss, (double)losses[step], 4 * scalar(&p->expected, "err.step_loss", "") + u, err);
+            status = check_scalar(p, "step_loss", loss, (double)losses[step],
+                                  4 * scalar(&p->expected, "err.step_loss", "") + u, err);
         if (status == 0)
             status = check_scalar(p, "step_grad_norm", norm, (double)norms[step],
                                   4 * scalar(&p->expected, "err.step_grad_norm", "") + u, err);
@@ -226,7 +236,9 @@ static int set_batch(struct parity *p, struct error *err)
     const struct {
         const char *name;
         int32_t *to;
-    } parts[] = {{"ids", p->batch.ids}, {"targets", p->batch.targets}, {"positions", p->batch.positions},
+    } parts[] = {{"ids", p->batch.ids},
+                 {"targets", p->batch.targets},
+                 {"positions", p->batch.positions},
                  {"pieces", (int32_t *)p->batch.pieces}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const struct safetensors_tensor *t = safetensors_find(&p->inputs, parts[i].name);
@@ -245,7 +257,8 @@ static int body(struct comm *comm, void *context, struct error *err)
 {
     struct parity *p = context;
     char path[600];
-    struct engine_options options = {.compute = p->compute, .recompute = p->recompute, .micro_batch = 2, .seq_len = 37, .stage = 3};
+    struct engine_options options = {
+        .compute = p->compute, .recompute = p->recompute, .micro_batch = 2, .seq_len = 37, .stage = 3};
     struct backend_options be = {.name = p->backend, .isa = "auto", .threads = 2};
     snprintf(p->directory, sizeof p->directory, "%s/%s", TEST_GOLDENS, p->name);
     int status = model_load_config(&p->model, p->directory, NULL, err);
@@ -315,6 +328,12 @@ static void test_fp32_recompute(void **state)
     run_all(DTYPE_F32, RECOMPUTE_FULL);
 }
 
+static void test_fp32_selective(void **state)
+{
+    (void)state;
+    run_all(DTYPE_F32, RECOMPUTE_SELECTIVE);
+}
+
 static void test_bf16(void **state)
 {
     (void)state;
@@ -324,6 +343,6 @@ static void test_bf16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_fp32), cmocka_unit_test(test_fp32_recompute),
-                                       cmocka_unit_test(test_bf16)};
+                                       cmocka_unit_test(test_fp32_selective), cmocka_unit_test(test_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
