@@ -40,7 +40,8 @@ int exec_check_finite(struct exec *e, const void *device, enum dtype type, int64
         status = 0;
         for (int64_t i = 0; i < n && status == 0; i++)
             if (!isfinite(values[i]))
-                status = error_set(err, ERROR_RUN, NULL, NULL, "%s: element %lld is %f", what, (long long)i, values[i]);
+                status = error_set(err, ERROR_RUN, NULL, NULL, "%s: element %lld is %f", what, (long long)i,
+                                   values[i]);
     }
     free(host);
     free(values);
@@ -56,7 +57,8 @@ static int check_outputs(struct exec *e, const struct op_call *call, int part, s
             continue;
         snprintf(what, sizeof what, "op '%s' of the %s pass", op_name(call->op),
                  part == PROGRAM_FORWARD ? "forward" : "backward");
-        if (exec_check_finite(e, call->out[i].data, call->out[i].type, operand_elements(&call->out[i]), what, err) != 0)
+        if (exec_check_finite(e, call->out[i].data, call->out[i].type, operand_elements(&call->out[i]), what,
+                              err) != 0)
             return -1;
     }
     return 0;

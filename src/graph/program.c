@@ -381,7 +381,7 @@ static int compile(struct compiler *c)
 {
     const struct graph *g = c->g;
     struct program *p = c->p;
-    int *order = malloc((size_t)(2 * g->node_count + 1) * sizeof *order);
+    int *order = malloc((2 * (size_t)g->node_count + 1) * sizeof *order);
     if (!order)
         return error_memory(c->err, 0, "a program");
     int status = place_outer(c);
@@ -415,7 +415,8 @@ int program_compile(struct program **out, const struct graph *g, const struct pr
     if (graph_check(g, err) != 0)
         return -1;
     struct compiler c = {.g = g, .options = options, .err = err};
-    size_t values = (size_t)g->value_count + 1, nodes = (size_t)(2 * g->node_count + g->param_count + 1);
+    size_t values = (size_t)g->value_count + 1,
+           nodes = 2 * (size_t)g->node_count + (size_t)g->param_count + 1;
     c.p = calloc(1, sizeof *c.p);
     c.home = calloc(values, sizeof *c.home);
     c.again = calloc(nodes, sizeof *c.again);

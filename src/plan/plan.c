@@ -30,7 +30,8 @@ static void items_of(const struct engine_memory *m, struct item out[ITEMS])
         out[i] = items[i];
 }
 
-static void data_text(const char *name, const struct token_cache *data, const struct row_plan *rows, struct strbuf *out)
+static void data_text(const char *name, const struct token_cache *data, const struct row_plan *rows,
+                      struct strbuf *out)
 {
     char documents[32], tokens[32], count[32];
     strbuf_printf(out, "%-22s %s documents, %s tokens, %s rows of %lld", name,
@@ -41,8 +42,8 @@ static void data_text(const char *name, const struct token_cache *data, const st
     for (int r = 0; dropped > 0 && r < DATA_REASONS; r++)
         if (data->summary.dropped[r].count > 0)
             strbuf_printf(out, "%-22s %s dropped: %s (first: %s)\n", "",
-                          format_count(data->summary.dropped[r].count, count), data_reason_text((enum data_reason)r),
-                          data->summary.dropped[r].first);
+                          format_count(data->summary.dropped[r].count, count),
+                          data_reason_text((enum data_reason)r), data->summary.dropped[r].first);
     if (rows->truncated_documents > 0)
         strbuf_printf(out, "%-22s %s documents cut at %lld tokens, %s tokens lost\n", "",
                       format_count(rows->truncated_documents, count), (long long)rows->options.seq_len,
@@ -54,19 +55,21 @@ void plan_text(const struct train_plan *p, struct strbuf *out)
     char a[32], b[32];
     struct item items[ITEMS];
     items_of(&p->memory, items);
-    strbuf_printf(out, "%-22s %s parameters, %s\n", "model", format_count(p->parameters, a), p->model->config.model_type);
+    strbuf_printf(out, "%-22s %s parameters, %s\n", "model", format_count(p->parameters, a),
+                  p->model->config.model_type);
     if (p->data)
         data_text("training text", p->data, p->rows, out);
     if (p->eval_data)
         data_text("evaluation text", p->eval_data, p->eval_rows, out);
-    strbuf_printf(out, "%-22s %d (%s), %d thread%s each, backend %s\n", "ranks", p->ranks, p->transport, p->threads,
-                  p->threads == 1 ? "" : "s", p->backend);
+    strbuf_printf(out, "%-22s %d (%s), %d thread%s each, backend %s\n", "ranks", p->ranks, p->transport,
+                  p->threads, p->threads == 1 ? "" : "s", p->backend);
     if (p->rows) {
         strbuf_printf(out, "%-22s %lld of %lld rows, %lld micro-batches each; an epoch has %lld\n", "steps",
-                      (long long)p->total_steps, (long long)p->rows->options.global_batch, (long long)p->micro_batches,
-                      (long long)p->rows->steps_per_epoch);
+                      (long long)p->total_steps, (long long)p->rows->options.global_batch,
+                      (long long)p->micro_batches, (long long)p->rows->steps_per_epoch);
         if (p->resume_from)
-            strbuf_printf(out, "%-22s %s, after step %lld\n", "goes on from", p->resume_from, (long long)p->first_step);
+            strbuf_printf(out, "%-22s %s, after step %lld\n", "goes on from", p->resume_from,
+                          (long long)p->first_step);
     }
     for (int i = 0; i < ITEMS; i++)
         if (items[i].bytes > 0)

@@ -159,7 +159,7 @@ static void check_workspace(struct check_run *r, const struct program_step *s)
 
 static void check_step(struct check_run *r, const struct program_step *s)
 {
-    uint64_t in[OP_MAX_INPUTS], before[OP_MAX_INPUTS];
+    uint64_t in[OP_MAX_INPUTS] = {0}, before[OP_MAX_INPUTS] = {0};
     for (int i = 0; i < s->inputs; i++)
         before[i] = check_read(r, &s->in[i]);
     check_workspace(r, s);
@@ -178,7 +178,7 @@ static void check_step(struct check_run *r, const struct program_step *s)
             if (s->op != OP_CACHE_WRITE && check_read(r, &s->in[k]) != in[k])
                 check_fail(r, "an output lies over an operand");
     }
-    uint64_t after[OP_MAX_OUTPUTS];
+    uint64_t after[OP_MAX_OUTPUTS] = {0};
     for (int i = 0; i < s->outputs; i++)
         after[i] = check_read(r, &s->out[i]);
     check_workspace(r, s);

@@ -56,7 +56,7 @@ static void check_kind(const struct model *m, int kind, enum model_mode mode, en
     char what[96];
     snprintf(what, sizeof what, "kind %d, mode %d, type %d, backward %d", kind, (int)mode, (int)type,
              backward);
-    for (int variant = 0; variant < 16; variant++) {
+    for (int variant = 0; variant < 24; variant++) {
         struct graph *g = graph_of(m, kind, mode, type, backward);
         bool adds[64] = {false};
         assert_true(g->param_count <= 64);
@@ -64,9 +64,9 @@ static void check_kind(const struct model *m, int kind, enum model_mode mode, en
             adds[i] = backward && (variant & 4) && i % 2 == 0;
         struct program_options options = {
             .bounds = {.tokens = variant & 1 ? 1 : 37, .pieces = 5, .cache = 64, .picked = 3},
-            .recompute = variant & 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
+            .recompute = (enum recompute)(variant / 8), /* none, selective, full */
             .grad_adds = adds,
-            .workspace = variant & 8 ? workspace : NULL,
+            .workspace = variant & 2 ? workspace : NULL,
             .context = &variant,
         };
         struct program *p;
@@ -74,7 +74,7 @@ static void check_kind(const struct model *m, int kind, enum model_mode mode, en
         if (program_compile(&p, g, &options, &err) != 0)
             fail_msg("%s: %s: %s", what, err.where, err.what);
         check_program(g, p, adds, what);
-        if (!backward)
+        if (!backward || (options.recompute == RECOMPUTE_FULL && kind != m->kinds - 1))
             assert_int_equal(p->saved_bytes, 0);
         program_free(p);
         graph_free(g);
