@@ -42,7 +42,7 @@ struct cli {
 typedef int cli_verb(int argc, char **argv, struct cli *cli);
 
 cli_verb cmd_train, cmd_plan, cmd_eval, cmd_generate, cmd_logits, cmd_tokenizer, cmd_data, cmd_inspect,
-    cmd_version;
+    cmd_doctor, cmd_version;
 
 /* Keys of options that several verbs have and that have no letter; a verb's own begin at CLI_OWN:
  *

@@ -20,6 +20,7 @@ static const struct verb verbs[] = {
     {"tokenizer", "trains a tokenizer; turns text into token ids and back", cmd_tokenizer},
     {"data", "what a data set holds: documents, tokens, lengths, what is dropped", cmd_data},
     {"inspect", "what a model directory, checkpoint, safetensors or event file holds", cmd_inspect},
+    {"doctor", "what this machine offers, how fast it is, and what is missing", cmd_doctor},
     {"version", "version, build options and libraries", cmd_version},
     {NULL, NULL, NULL},
 };

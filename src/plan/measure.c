@@ -170,9 +170,9 @@ double measured_peak(const struct measured_products *m)
 
 /* ---- memory ---- */
 
-enum { PIECE = 1 << 16, PASSES = 5 };
+enum { PIECE = 1 << 16, PASSES = 4 };
 #define LEAST_ARRAY ((int64_t)64 << 20)
-#define LARGEST_ARRAY ((int64_t)512 << 20)
+#define LARGEST_ARRAY ((int64_t)256 << 20)
 
 struct triad {
     float *a, *b, *c;
@@ -211,7 +211,8 @@ static void pass(void *context, int64_t piece, int thread)
 int measure_bandwidth(int threads, int64_t last_cache, int64_t memory, double *bytes_per_second,
                       struct error *err)
 {
-    int64_t bytes = 2 * last_cache > LEAST_ARRAY ? 2 * last_cache : LEAST_ARRAY;
+    int64_t bytes = last_cache + last_cache / 3; /* the three: four times the cache */
+    bytes = bytes < LEAST_ARRAY ? LEAST_ARRAY : bytes;
     bytes = bytes > LARGEST_ARRAY ? LARGEST_ARRAY : bytes;
     bytes = bytes > memory / 3 ? memory / 3 : bytes;
     struct triad t = {.n = bytes / (int64_t)sizeof(float), .scale = 3};
