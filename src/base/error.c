@@ -74,6 +74,14 @@ static const char *errno_remedy(int errnum)
         return "a part of the path is a file where a directory is needed: check the path";
     case ENOMEM:
         return "free some memory, or ask for less";
+    case ELOOP:
+        return "mend the symbolic links on this path";
+    case ENAMETOOLONG:
+        return "choose a shorter path";
+    case EFBIG:
+        return "raise the limit of file sizes (ulimit -f)";
+    case EAGAIN:
+        return "raise the limit of processes (ulimit -u), or start fewer ranks or threads";
     case EMFILE:
     case ENFILE:
         return "raise the limit of open files (ulimit -n)";

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -24,28 +27,53 @@ static int input_errno(struct error *err, int errnum, const char *where, const c
     return -1;
 }
 
+/* A named pipe may wait for its writer so long, then nobody seems to be there. */
+enum { PIPE_MILLISECONDS = 10000 };
+
+/* Goes back to blocking reads, once a pipe with a name has something to read. What a shell passes as
+ * <(command) has no name: its writer is there, and may take its time. */
+static int wait_for_writer(int fd, const struct stat *info, const char *path, struct error *err)
+{
+    struct statfs system;
+    struct pollfd poller = {.fd = fd, .events = POLLIN};
+    int ready = 1;
+    if (S_ISFIFO(info->st_mode) && fstatfs(fd, &system) == 0 && system.f_type != PIPEFS_MAGIC) {
+        do
+            ready = poll(&poller, 1, PIPE_MILLISECONDS);
+        while (ready < 0 && errno == EINTR);
+    }
+    if (ready == 0)
+        return error_set(err, ERROR_INPUT, path, "name a regular file, or start its writer first",
+                         "it is a pipe, and nothing has been written into it for %d seconds",
+                         PIPE_MILLISECONDS / 1000);
+    int flags = fcntl(fd, F_GETFL);
+    if (ready < 0 || flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
+        return input_errno(err, errno, path, "read it");
+    return 0;
+}
+
 /* Opens for reading, never a directory; `regular`: nothing but a regular file. */
 static int open_input(const char *path, bool regular, int *fd, struct stat *info, struct error *err)
 {
+    if (path[0] == '\0')
+        return error_set(err, ERROR_INPUT, "\"\"", "give the name of a file", "this name is empty");
     /* Without O_NONBLOCK opening a pipe that nobody writes would hang. */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (regular ? O_NONBLOCK : 0));
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (*fd < 0)
         return input_errno(err, errno, path, "open it");
-    if (fstat(*fd, info) != 0) {
-        int why = errno;
+    int status = 0;
+    if (fstat(*fd, info) != 0)
+        status = input_errno(err, errno, path, "ask for its size");
+    else if (S_ISDIR(info->st_mode))
+        status = error_set(err, ERROR_INPUT, path, "name a file in it", "it is a directory, not a file");
+    else if (!regular)
+        status = wait_for_writer(*fd, info, path, err);
+    else if (!S_ISREG(info->st_mode))
+        status =
+            error_set(err, ERROR_INPUT, path, "store the data in a file first", "it is not a regular file");
+    if (status != 0)
         close(*fd);
-        return input_errno(err, why, path, "ask for its size");
-    }
-    if (S_ISDIR(info->st_mode)) {
-        close(*fd);
-        return error_set(err, ERROR_INPUT, path, "name a file in it", "it is a directory, not a file");
-    }
-    if (regular && !S_ISREG(info->st_mode)) {
-        close(*fd);
-        return error_set(err, ERROR_INPUT, path, "store the data in a file first",
-                         "it is not a regular file");
-    }
-    return 0;
+    return status;
 }
 
 int file_map(const char *path, struct file_map *out, struct error *err)
@@ -368,6 +396,40 @@ int file_make_directories(const char *path, struct error *err)
     }
     free(copy);
     return why == 0 ? 0 : error_errno(err, why, path, "make this directory");
+}
+
+int file_check_directory(const char *path, size_t room, struct error *err)
+{
+    struct stat info;
+    int why = path[0] == '\0' ? ENOENT : strlen(path) + room >= PATH_MAX ? ENAMETOOLONG : 0;
+    char *at = strdup(path);
+    if (!at)
+        return error_memory(err, strlen(path), path);
+    while (why == 0 && stat(at, &info) != 0) {
+        why = errno;
+        if (why != ENOENT && why != ENOTDIR)
+            break;
+        if (lstat(at, &info) == 0) {
+            free(at);
+            return error_set(err, ERROR_INPUT, path, "remove the link, or make the directory it names",
+                             "a symbolic link on this path leads nowhere");
+        }
+        char *parent = parent_of(at);
+        free(at);
+        if (!parent)
+            return error_memory(err, strlen(path), path);
+        at = parent;
+        why = 0;
+    }
+    if (why == 0 && !S_ISDIR(info.st_mode))
+        why = ENOTDIR;
+    else if (why == 0 && faccessat(AT_FDCWD, at, W_OK | X_OK, AT_EACCESS) != 0)
+        why = errno;
+    bool there = strcmp(at, path) == 0;
+    free(at);
+    return why == 0
+               ? 0
+               : input_errno(err, why, path, there ? "write into this directory" : "make this directory");
 }
 
 int file_sync_directory(const char *path, struct error *err)

@@ -522,6 +522,11 @@ static int build_document(struct builder *b)
 int yaml_tree_parse(struct yaml_tree *tree, const char *name, const void *bytes, size_t size,
                     struct error_list *errors)
 {
+    /* Editors put a byte order mark there; libyaml takes it for text where it is told the encoding. */
+    if (size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) {
+        bytes = (const char *)bytes + 3;
+        size -= 3;
+    }
     struct builder b = {.bytes = bytes, .size = size, .errors = errors};
     *tree = (struct yaml_tree){0};
     char *file = take(&b.tree, strlen(name) + 1);

@@ -290,6 +290,36 @@ static void directories(void **state)
     assert_int_equal(file_sync_directory(renamed, &err), -1);
 }
 
+/* Found without making anything: what file_make_directories, or a file in the directory, would stumble over.
+ */
+static void directories_that_can_be_made(void **state)
+{
+    struct scratch *s = *state;
+    struct error err;
+    char *file = scratch_path(s, "file"), *link = scratch_path(s, "link"), *loop = scratch_path(s, "loop");
+    assert_int_equal(file_write_all(file, "x", 1, &err), 0);
+    assert_int_equal(symlink("nowhere", link), 0);
+    assert_int_equal(symlink(loop, loop), 0);
+    assert_int_equal(file_check_directory(s->directory, 0, &err), 0);
+    assert_int_equal(file_check_directory(".", 0, &err), 0);
+    assert_int_equal(file_check_directory("relative/not/there/", 0, &err), 0);
+    assert_int_equal(file_check_directory(scratch_path(s, "not/../yet/there"), 0, &err), 0);
+    char name[300];
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = '\0';
+    const char *wrong[] = {"",   file, scratch_path(s, "file/x"), link, scratch_path(s, "link/x/y"),
+                           loop, name};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memset(&err, 0, sizeof err);
+        assert_int_equal(file_check_directory(wrong[i], 0, &err), -1);
+        assert_int_equal(err.kind, ERROR_INPUT);
+        assert_string_equal(err.where, wrong[i]);
+    }
+    assert_int_equal(file_check_directory(s->directory, 4096 - strlen(s->directory), &err), -1);
+    assert_non_null(strstr(err.what, "too long"));
+    assert_false(file_exists(scratch_path(s, "yet")));
+}
+
 static void remove_tree_stays_inside(void **state)
 {
     struct scratch *s = *state;
@@ -368,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_inputs, open_scratch, close_scratch),
         cmocka_unit_test(size_unknown_beforehand),
         cmocka_unit_test_setup_teardown(directories, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(directories_that_can_be_made, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(remove_tree_stays_inside, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(free_space_of_paths_to_come, open_scratch, close_scratch),
         cmocka_unit_test(joining),

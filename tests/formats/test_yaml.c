@@ -108,6 +108,19 @@ static void json_is_yaml(void **state)
     yaml_tree_free(&tree);
 }
 
+/* As some editors write it: the mark is no part of the first key, and shifts none of its lines. */
+static void byte_order_mark(void **state)
+{
+    (void)state;
+    struct yaml_tree tree = parse("\xef\xbb\xbf"
+                                  "a: 1\r\nb:\r\n  c: 2\r\n");
+    assert_int_equal(tree.root->count, 2);
+    assert_string_equal(tree.root->keys[0].text, "a");
+    assert_int_equal(tree.root->keys[0].column, 1);
+    assert_int_equal(yaml_get(yaml_get(tree.root, "b"), "c")->line, 3);
+    yaml_tree_free(&tree);
+}
+
 static void empty_files(void **state)
 {
     (void)state;
@@ -316,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(positions),
         cmocka_unit_test(json_is_yaml),
+        cmocka_unit_test(byte_order_mark),
         cmocka_unit_test(empty_files),
         cmocka_unit_test(all_duplicates),
         cmocka_unit_test(mistakes_of_many_kinds_at_once),
