@@ -1,6 +1,7 @@
 #include "models/config_keys.h"
 
 #include <assert.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -117,6 +118,9 @@ int config_keys_double(struct config_keys *keys, const char *key, bool zero, dou
     if (!isfinite(number) || number < 0 || (number == 0 && !zero))
         return config_keys_error(keys, key, err, NULL, "%g is impossible, it must be %s 0", number,
                                  zero ? "at least" : "above");
+    if (number > FLT_MAX) /* models are computed with floats at most this large */
+        return config_keys_error(keys, key, err, NULL, "%g is impossible, it must be below %g", number,
+                                 (double)FLT_MAX);
     *out = number;
     return 0;
 }

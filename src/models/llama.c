@@ -25,7 +25,7 @@ static int read_sizes(struct config_keys *keys, struct model_config *c, struct e
         config_keys_int(keys, "max_position_embeddings", 1, INT32_MAX, 2048, &c->max_positions, err) != 0)
         return -1;
     if (c->heads % c->kv_heads != 0)
-        return config_keys_error(keys, "num_key_value_heads", err, NULL,
+        return config_keys_error(keys, "num_key_value_heads", err, "take a divisor of num_attention_heads",
                                  "%d key-value heads do not divide %d attention heads", (int)c->kv_heads,
                                  (int)c->heads);
     bool explicit_dim = c->head_dim > 0;
@@ -37,9 +37,9 @@ static int read_sizes(struct config_keys *keys, struct model_config *c, struct e
         c->head_dim = c->hidden_size / c->heads;
     }
     if (c->head_dim % 2 != 0)
-        return config_keys_error(keys, explicit_dim ? "head_dim" : "num_attention_heads", err, NULL,
-                                 "heads of %d numbers cannot be rotated in pairs, the size must be even",
-                                 (int)c->head_dim);
+        return config_keys_error(
+            keys, explicit_dim ? "head_dim" : "num_attention_heads", err, "give an even head_dim",
+            "heads of %d numbers cannot be rotated in pairs, the size must be even", (int)c->head_dim);
     return 0;
 }
 
@@ -54,8 +54,8 @@ static int refuse_variants(struct config_keys *keys, struct error *err)
         config_keys_int(keys, "pretraining_tp", 1, INT32_MAX, 1, &tp, err) != 0)
         return -1;
     if (strcmp(act, "silu") != 0)
-        return config_keys_error(keys, "hidden_act", err, NULL, "\"%.40s\" is not supported, only \"silu\"",
-                                 act);
+        return config_keys_error(keys, "hidden_act", err, "take a Llama model",
+                                 "\"%.40s\" is not supported, only \"silu\"", act);
     if (dropout != 0)
         return config_keys_error(keys, "attention_dropout", err, "set it to 0.0",
                                  "%g is not supported, only 0", dropout);

@@ -86,7 +86,7 @@ static int check_architecture(struct config_keys *keys, const struct model_famil
     const char *first = json_string_value(json_array_get(list, 0));
     if (json_array_size(list) == 0)
         return 0;
-    return config_keys_error(keys, "architectures", err, NULL,
+    return config_keys_error(keys, "architectures", err, "take a model of that class, or correct the name",
                              "\"%s\" is not supported; a %s model here is a %s", first != NULL ? first : "?",
                              family->model_type, family->architecture);
 }
@@ -216,7 +216,7 @@ static int describe(struct model *m, const struct model_family *family, const ch
             return error_memory(err, sizeof *unit->params, "the model's parameters");
         for (int i = 0; i < unit->param_count; i++)
             if (unit->params[i].unit == u && add_elements(&total, &unit->params[i]) != 0)
-                return error_set(err, ERROR_INPUT, where, NULL,
+                return error_set(err, ERROR_INPUT, where, "make it smaller",
                                  "the model would have more than %" PRId64 " parameters", MAX_PARAMETERS);
     }
     return 0;

@@ -135,8 +135,8 @@ static int check(struct config_keys *keys, const struct rope_part *rope, struct 
     else if (rope->type == ROPE_LLAMA3 && !rope->has_original)
         missing = "original_max_position_embeddings";
     if (missing != NULL)
-        return config_keys_error(keys, object, err, NULL, "rope_type \"%s\" needs %s", rope_names[rope->type],
-                                 missing);
+        return config_keys_error(keys, object, err, "add it", "rope_type \"%s\" needs %s",
+                                 rope_names[rope->type], missing);
     if (rope->type == ROPE_LLAMA3 && rope->high <= rope->low)
         return config_keys_error(keys, object, err, NULL,
                                  "high_freq_factor %g must be above low_freq_factor %g", rope->high,
