@@ -320,6 +320,8 @@ static char *beside(const char *path, const char *name)
 
 static int resolve(struct run_config *config, struct error *err)
 {
+    for (size_t n = strlen(config->output); n > 1 && config->output[n - 1] == '/'; n--)
+        config->output[n - 1] = '\0';
     if (config->tokenizer == NULL && config->model.from != NULL) {
         config->tokenizer = strdup(config->model.from);
         if (config->tokenizer == NULL)
@@ -366,7 +368,8 @@ static int from_tree(const struct yaml_tree *tree, const char *file, const char 
     }
     read_all(&r, tree, texts, overrides, count);
     hand_over(&r);
-    check_together(out, r.given, r.sound, file, errors);
+    if (tree->root->kind == YAML_KIND_MAP || yaml_is_null(tree->root)) /* else no key can be there */
+        check_together(out, r.given, r.sound, file, errors);
     if (errors->count == before && (note_place(&r, &err) != 0 || resolve(out, &err) != 0))
         error_list_add(errors, &err);
     for (int64_t i = 0; i < count; i++) {
