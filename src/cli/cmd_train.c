@@ -234,6 +234,8 @@ static int train_body(struct comm *comm, void *context, struct error *err)
     }
     if (a->dry_run || a->plan) {
         status = root ? print_plan(a, plan) : 0;
+        if (status == 0 && a->dry_run && refuse_size(plan, err) != 0)
+            status = (int)err->kind;
         train_free(run);
         return status;
     }

@@ -40,8 +40,12 @@ static int make_backend(struct train_run *run, struct error *err)
     options.first_cpu = comm_local_rank(run->comm) * options.threads;
     options.pin = local * options.threads <= pool_cpus();
     run->plan.threads = options.threads;
-    if (backend_create(&run->backend, &options, err) != 0 ||
-        backend_probe(run->backend, &run->probe, err) != 0)
+    return backend_create(&run->backend, &options, err);
+}
+
+static int compare_probes(struct train_run *run, struct error *err)
+{
+    if (backend_probe(run->backend, &run->probe, err) != 0)
         return -1;
     int n = comm_size(run->comm);
     uint64_t *all = malloc((size_t)n * sizeof *all);
@@ -72,30 +76,56 @@ static int memory_needed(struct train_run *run, const struct engine_options *opt
     return 0;
 }
 
+/* 1 when a run with this recompute and micro_batch would fit, 0 when not, -1 on failure. */
+static int would_fit(struct train_run *run, enum recompute recompute, int64_t micro_batch, int64_t *needed,
+                     struct error *err)
+{
+    struct engine_options try = run->engine_options;
+    struct engine_memory memory;
+    try.recompute = recompute;
+    try.micro_batch = micro_batch;
+    if (memory_needed(run, &try, &memory, needed, err) != 0)
+        return -1;
+    return *needed <= run->plan.memory_available;
+}
+
 /* Does not fit: the recompute that would, else the largest micro_batch that would with it. */
 static int advise(struct train_run *run, struct error *err)
 {
     struct train_plan *p = &run->plan;
-    struct engine_options try = run->engine_options;
-    struct engine_memory memory;
-    int64_t needed;
+    int64_t least = 0, most = run->engine_options.micro_batch, needed, best = 0;
     char text[32];
-    try.recompute = RECOMPUTE_FULL;
-    for (; try.micro_batch >= 1; try.micro_batch /= 2) {
-        if (memory_needed(run, &try, &memory, &needed, err) != 0)
-            return -1;
-        if (needed > p->memory_available)
-            continue;
-        snprintf(p->advice, sizeof p->advice,
-                 "train.recompute=full train.micro_batch=%lld needs %s and would fit",
-                 (long long)try.micro_batch, format_bytes(needed, text));
-        return 0;
+    enum recompute recompute = RECOMPUTE_SELECTIVE;
+    int fits = would_fit(run, recompute, most, &needed, err);
+    if (fits == 0) {
+        recompute = RECOMPUTE_FULL;
+        fits = would_fit(run, recompute, most, &needed, err);
     }
-    snprintf(p->advice, sizeof p->advice,
-             "no micro_batch fits, even with train.recompute=full: shorten data.seq_len, raise "
-             "parallel.zero, or take "
-             "fewer ranks on this machine, a smaller model or more memory");
-    return 0;
+    if (fits > 0)
+        snprintf(p->advice, sizeof p->advice, "train.recompute=%s needs %s and would fit",
+                 recompute == RECOMPUTE_FULL ? "full" : "selective", format_bytes(needed, text));
+    /* least fits (or is 0), most does not. */
+    while (fits == 0 && most - least > 1) {
+        int64_t middle = least + (most - least) / 2;
+        int fit = would_fit(run, recompute, middle, &needed, err);
+        if (fit < 0)
+            return -1;
+        if (fit == 0) {
+            most = middle;
+            continue;
+        }
+        least = middle;
+        best = needed;
+    }
+    if (fits == 0 && least > 0)
+        snprintf(p->advice, sizeof p->advice,
+                 "train.recompute=full train.micro_batch=%lld needs %s and would fit", (long long)least,
+                 format_bytes(best, text));
+    else if (fits == 0)
+        snprintf(p->advice, sizeof p->advice,
+                 "no micro_batch fits, even with train.recompute=full: shorten data.seq_len, raise "
+                 "parallel.zero, or take fewer ranks on this machine, a smaller model or more memory");
+    return fits < 0 ? -1 : 0;
 }
 
 static int fill_plan(struct train_run *run, struct error *err)
@@ -104,10 +134,6 @@ static int fill_plan(struct train_run *run, struct error *err)
     const struct train_options *o = run->options;
     p->ranks = o->plan_ranks ? o->plan_ranks : comm_size(run->comm);
     p->model = run->model;
-    p->rows = run->data.open ? &run->data.rows : NULL;
-    p->data = run->data.open ? &run->data.cache : NULL;
-    p->eval_rows = run->eval.open ? &run->eval.rows : NULL;
-    p->eval_data = run->eval.open ? &run->eval.cache : NULL;
     p->parameters = model_parameter_count(run->model);
     p->micro_batches = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
     p->first_step = run->state.step;
@@ -121,6 +147,15 @@ static int fill_plan(struct train_run *run, struct error *err)
     if (memory_needed(run, &run->engine_options, &p->memory, &p->memory_needed, err) != 0)
         return -1;
     return p->memory_available >= 0 && p->memory_needed > p->memory_available ? advise(run, err) : 0;
+}
+
+static void fill_plan_data(struct train_run *run)
+{
+    struct train_plan *p = &run->plan;
+    p->rows = &run->data.rows;
+    p->data = &run->data.cache;
+    p->eval_rows = run->eval.open ? &run->eval.rows : NULL;
+    p->eval_data = run->eval.open ? &run->eval.cache : NULL;
 }
 
 static int prepare(struct train_run *run, struct error *err)
@@ -137,14 +172,23 @@ static int prepare(struct train_run *run, struct error *err)
     for (int u = 0; o->decay_all && u < run->model->unit_count; u++)
         for (int k = 0; k < run->model->units[u].param_count; k++)
             run->model->units[u].params[k].decay = true;
-    if (o->plan_ranks == 0 && (run_check_output(run, err) != 0 || run_setup_data(run, err) != 0))
+    if (o->plan_ranks == 0 && (run_check_data(run, err) != 0 || run_check_output(run, err) != 0))
+        return -1;
+    /* A run that does not fit is refused before its text is read. */
+    if (make_backend(run, err) != 0 || fill_plan(run, err) != 0)
+        return -1;
+    if (o->plan_ranks || run->plan.advice[0])
+        return 0;
+    /* It pins this thread, and tokenizing is to use every CPU. */
+    backend_destroy(run->backend);
+    run->backend = NULL;
+    if (run_setup_data(run, err) != 0)
         return -1;
     if (run->plan.stop_signal != 0)
         return 0;
-    if (make_backend(run, err) != 0)
+    fill_plan_data(run);
+    if (make_backend(run, err) != 0 || compare_probes(run, err) != 0)
         return -1;
-    if (o->plan_ranks)
-        return fill_plan(run, err);
     run->schedule = o->schedule;
     run->schedule.total = run->plan.total_steps;
     run->adamw = o->adamw;
@@ -157,7 +201,7 @@ static int prepare(struct train_run *run, struct error *err)
                     "this machine computes a probe with other bits than the one that wrote %s: the run "
                     "goes on, but not with the same bits",
                     run->resume_from);
-    return fill_plan(run, err);
+    return 0;
 }
 
 int train_prepare(struct train_run **out, struct comm *comm, const struct train_options *options,
@@ -243,10 +287,10 @@ static int start(struct train_run *run, struct error *err)
                                                   .bos = run->bos,
                                                   .eos = run->eos,
                                                   .pad = run->pad};
-    if (run_open_output(run, err) != 0 ||
-        engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
+    /* OUTPUT last: weights that cannot be read leave it as it was. */
+    if (engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
         batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 ||
-        load_weights(run, err) != 0)
+        load_weights(run, err) != 0 || run_open_output(run, err) != 0)
         return -1;
     int64_t evaluation = run->metrics.last_evaluation;
     if (comm_broadcast(run->comm, &evaluation, sizeof evaluation, 0, err) != 0)

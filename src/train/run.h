@@ -93,8 +93,8 @@ struct train_plan {
     struct engine_memory memory;
     int64_t memory_available; /* of this machine */
     int64_t memory_needed;    /* of this machine's ranks together, shared memory once */
-    char advice[256];         /* where that does not fit: the settings that would; else empty */
-    const char *resume_from;  /* NULL: from the start */
+    char advice[256]; /* where that does not fit: the settings that would, and no text was read; else empty */
+    const char *resume_from; /* NULL: from the start */
     int stop_signal; /* asked to stop while tokenizing: the rest is not filled, nothing is to be run */
 };
 const struct train_plan *train_plan(const struct train_run *run);

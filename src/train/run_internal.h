@@ -49,6 +49,8 @@ int run_setup_model(struct train_run *run, struct error *err);
 /* Refuses OUTPUT or, where it is there, locks it, so that what is found stays true; finds the checkpoint to
  * go on from. Changes nothing before the plan has been found to be right: run_open_output does. */
 int run_check_output(struct train_run *run, struct error *err);
+/* What shows of the data before any text is read: files, the token cache's place, work for every rank. */
+int run_check_data(struct train_run *run, struct error *err);
 /* May end early with plan.stop_signal set. */
 int run_setup_data(struct train_run *run, struct error *err);
 int run_open_output(struct train_run *run, struct error *err);

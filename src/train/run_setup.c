@@ -18,6 +18,8 @@
 
 /* How often, every 0.1 seconds, to ask for OUTPUT before it counts as another run's. */
 enum { LOCK_NAPS = 30 };
+/* What the names of files within OUTPUT or a token cache may add to its path. */
+enum { NAMES_ROOM = 200 };
 
 static bool is_root(const struct train_run *run)
 {
@@ -106,6 +108,17 @@ static int special_tokens(struct train_run *run, struct error *err)
     return 0;
 }
 
+/* It is trained all the same, but other programs, and eval and generate, take the model's word. */
+static void warn_of_length(const struct train_run *run)
+{
+    int64_t rows = run->options->engine.seq_len, most = run->model->config.max_positions;
+    if (rows > most)
+        log_warning(
+            quiet_log(run),
+            "data.seq_len %lld is beyond the model's max_position_embeddings %lld, which stays as it is",
+            (long long)rows, (long long)most);
+}
+
 int run_setup_model(struct train_run *run, struct error *err)
 {
     const struct train_options *o = run->options;
@@ -115,12 +128,14 @@ int run_setup_model(struct train_run *run, struct error *err)
     if (o->model_from) {
         if (model_load_config(&run->model, o->model_from, quiet_log(run), err) != 0)
             return -1;
+        warn_of_length(run);
         return special_tokens(run, err);
     }
     run->bos = tokenizer_bos(run->tokenizer);
     run->eos = tokenizer_eos(run->tokenizer);
     if (load_random_model(run, err) != 0)
         return -1;
+    warn_of_length(run);
     return special_tokens(run, err);
 }
 
@@ -239,29 +254,90 @@ int run_setup_data(struct train_run *run, struct error *err)
     if (run->resume_from && run->state.data_hash != run->data.cache.content_hash)
         return error_set(err, ERROR_INPUT, run->resume_from, "give the same text and tokenizer as before",
                          "the tokenized text is not the one this checkpoint was trained on");
-    int64_t micro = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
-    if (comm_size(run->comm) <= micro)
+    return 0;
+}
+
+static int check_texts(const struct train_texts *texts, struct error *err)
+{
+    struct text_files files;
+    if (texts->count == 0)
         return 0;
-    return error_set(
-        err, ERROR_INPUT, "train.micro_batch",
-        "start fewer ranks, or make micro_batch smaller or global_batch larger",
-        "%d ranks share %lld micro-batches a step (global_batch %lld, micro_batch %lld): some would never "
-        "have work",
-        comm_size(run->comm), (long long)micro, (long long)o->global_batch, (long long)o->engine.micro_batch);
+    int status = text_files_find(texts->items, texts->count, &files, err);
+    text_files_free(&files);
+    return status;
+}
+
+int run_check_data(struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    int64_t micro = (o->global_batch + o->engine.micro_batch - 1) / o->engine.micro_batch;
+    if (comm_size(run->comm) > micro)
+        return error_set(
+            err, ERROR_INPUT, "train.micro_batch",
+            "start fewer ranks, or make micro_batch smaller or global_batch larger",
+            "%d ranks share %lld micro-batches a step (global_batch %lld, micro_batch %lld): some "
+            "would never have work",
+            comm_size(run->comm), (long long)micro, (long long)o->global_batch,
+            (long long)o->engine.micro_batch);
+    if (!is_root(run))
+        return 0;
+    if (check_texts(&o->train, err) != 0 || check_texts(&o->eval, err) != 0)
+        return -1;
+    return file_check_directory(o->cache_root, NAMES_ROOM, err);
+}
+
+/* A run writes things of this name, and --overwrite removes them. */
+static bool is_ours(const char *name)
+{
+    static const char *const names[] = {"metrics.jsonl", "run.yaml", "last", "tensorboard", "stop"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return strncmp(name, "checkpoint-", 11) == 0;
 }
 
 /* OUTPUT holds a run when it has metrics or a checkpoint. */
 static bool holds_run(const char *output)
 {
-    static const char *const names[] = {"metrics.jsonl", "run.yaml", "last"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = file_join(output, names[i]);
-        bool there = path && file_exists(path);
-        free(path);
-        if (there)
-            return true;
+    DIR *directory = opendir(output);
+    bool found = false;
+    for (struct dirent *entry; directory && !found && (entry = readdir(directory));)
+        found = is_ours(entry->d_name) && strcmp(entry->d_name, "stop") != 0;
+    if (directory)
+        closedir(directory);
+    return found;
+}
+
+/* What this run reads must not lie where it removes and replaces: in a checkpoint of its own OUTPUT. */
+static int check_input(const struct train_run *run, const char *path, struct error *err)
+{
+    char *output = realpath(run->options->output, NULL), *input = path ? realpath(path, NULL) : NULL;
+    size_t n = output ? strlen(output) : 0;
+    bool inside = false;
+    if (output && input && strncmp(input, output, n) == 0 && input[n] == '/') {
+        input[n + 1 + strcspn(input + n + 1, "/")] = '\0';
+        inside = is_ours(input + n + 1);
     }
-    return false;
+    free(output);
+    free(input);
+    return inside ? error_set(err, ERROR_INPUT, path, "choose another output, or move it away first",
+                              "the run is to start from this, and would remove it from its output %s",
+                              run->options->output)
+                  : 0;
+}
+
+static int check_inputs(const struct train_run *run, struct error *err)
+{
+    const struct train_options *o = run->options;
+    const char *const paths[] = {o->model_from, o->model_config, o->tokenizer};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (check_input(run, paths[i], err) != 0)
+            return -1;
+    for (int64_t i = 0; i < o->train.count + o->eval.count; i++)
+        if (check_input(run, i < o->train.count ? o->train.items[i] : o->eval.items[i - o->train.count],
+                        err) != 0)
+            return -1;
+    return 0;
 }
 
 static int find_resume(struct train_run *run, struct error *err)
@@ -368,7 +444,8 @@ static int look_at_output(struct train_run *run, struct error *err)
         return error_set(err, ERROR_INPUT, o->output,
                          "go on with --resume, start again with --overwrite, or choose another output",
                          "this directory holds a run");
-    if ((there && lock_output(run, err) != 0) || (o->resume && find_resume(run, err) != 0))
+    if (file_check_directory(o->output, NAMES_ROOM, err) != 0 || (there && lock_output(run, err) != 0) ||
+        (o->resume && find_resume(run, err) != 0))
         return -1;
     if (!o->overwrite && checkpoint_check_space(o->output, run->model, o->checkpoint_type, err) != 0) {
         if (err)
@@ -376,7 +453,7 @@ static int look_at_output(struct train_run *run, struct error *err)
         return -1;
     }
     if (!run->resume_from)
-        return 0;
+        return check_inputs(run, err);
     run->resume_inside = is_inside(run->resume_from, o->output);
     return check_place(run, err);
 }
@@ -391,15 +468,12 @@ int run_check_output(struct train_run *run, struct error *err)
 /* --overwrite: removes what a run leaves, and nothing else. */
 static int remove_run(const char *output, struct error *err)
 {
-    static const char *const names[] = {"metrics.jsonl", "run.yaml", "last", "tensorboard", "stop"};
     int status = 0;
     DIR *directory = opendir(output);
     if (!directory)
         return error_errno(err, errno, output, "read the directory");
     for (struct dirent *entry; status == 0 && (entry = readdir(directory));) {
-        bool ours = strncmp(entry->d_name, "checkpoint-", 11) == 0;
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            ours = ours || strcmp(entry->d_name, names[i]) == 0;
+        bool ours = is_ours(entry->d_name);
         char *path = ours ? file_join(output, entry->d_name) : NULL;
         if (ours)
             status = path ? file_remove_tree(path, err) : error_memory(err, 0, "a path");

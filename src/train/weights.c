@@ -2,6 +2,7 @@
 
 #include "formats/json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,13 @@ static int load_piece(void *context, int unit, int param, int64_t first, int64_t
     const struct safetensors_tensor *t = safetensors_set_find(c->set, name);
     if (!t)
         return error_set(err, ERROR_INPUT, c->set->directory, NULL, "the tensor %s is missing", name);
-    return safetensors_get(t, first, n, DTYPE_F32, out, err);
+    if (safetensors_get(t, first, n, DTYPE_F32, out, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(out[i]))
+            return error_set(err, ERROR_INPUT, t->path, "take weights from before they went wrong",
+                             "element %lld of %s is %g", (long long)(first + i), name, (double)out[i]);
+    return 0;
 }
 
 int weights_load_shard(struct shard *shard, const struct model *model, enum shard_kind kind,
