@@ -323,6 +323,8 @@ static void test_killed_from_outside(void **state)
     struct shared *s = group_shared();
     struct outcome out = group_run(3, body_hang, s, kill_launcher);
     assert_true(out.signaled && out.status == 137);
+    assert_int_equal(out.lines, 1); /* rank 0 says what nobody else can */
+    s->lines = 0;
     atomic_store(&s->ready, 0);
     out = group_run(3, body_hang, s, kill_working);
     assert_int_equal(out.status, 1);
