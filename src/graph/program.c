@@ -381,7 +381,7 @@ static int compile(struct compiler *c)
 {
     const struct graph *g = c->g;
     struct program *p = c->p;
-    int *order = malloc((2 * (size_t)g->node_count + 1) * sizeof *order);
+    int *order = calloc(2 * (size_t)g->node_count + 1, sizeof *order);
     if (!order)
         return error_memory(c->err, 0, "a program");
     int status = place_outer(c);

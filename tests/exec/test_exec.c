@@ -17,7 +17,7 @@ static const struct graph_counts bounds = {.tokens = TOKENS};
 static struct program *compile(struct backend *b, enum recompute recompute)
 {
     struct graph *g = graph_create();
-    struct program *p;
+    struct program *p = NULL;
     struct error err = {0};
     int x = graph_input(g, "x", DTYPE_F32, 2, (int64_t[]){GRAPH_TOKENS, WIDTH}, true);
     int n = graph_rmsnorm(g, x, graph_param(g, 0, DTYPE_F32, 1, (int64_t[]){WIDTH}, true), 1e-5f);

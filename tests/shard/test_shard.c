@@ -89,6 +89,7 @@ struct trial {
     struct backend *backend;
     struct shard *shard;
     float *state[STATES][UNITS];
+    float *sums[UNITS]; /* of all micro-batches of a step, in order */
     float *host, *values;
 };
 
@@ -278,9 +279,7 @@ static int update_alone(struct trial *t, const struct op_adamw *adamw, float *co
 
 static int check_steps(struct trial *t, struct error *err)
 {
-    float *sums[UNITS];
-    for (int u = 0; u < UNITS; u++)
-        CHECK((sums[u] = malloc((size_t)unit_elements(u) * sizeof(float))) != NULL);
+    float **sums = t->sums;
     for (int step = 0; step < 2; step++) {
         for (int u = 0; u < UNITS; u++)
             for (int64_t e = 0; e < unit_elements(u); e++)
@@ -302,8 +301,6 @@ static int check_steps(struct trial *t, struct error *err)
             CHECK(check_fetch(t, (enum shard_kind)kind, t->state[kind], err) == 0);
         CHECK(check_gather(t, err) == 0);
     }
-    for (int u = 0; u < UNITS; u++)
-        free(sums[u]);
     return 0;
 }
 
@@ -334,6 +331,8 @@ static int trial_open(struct trial *t, const struct shard_options *options, stru
     for (int kind = 0; kind < STATES; kind++)
         for (int u = 0; u < UNITS; u++)
             CHECK((t->state[kind][u] = malloc((size_t)unit_elements(u) * sizeof(float))) != NULL);
+    for (int u = 0; u < UNITS; u++)
+        CHECK((t->sums[u] = malloc((size_t)unit_elements(u) * sizeof(float))) != NULL);
     return check_memory(t, options, err);
 }
 
@@ -342,6 +341,8 @@ static void trial_close(struct trial *t)
     for (int kind = 0; kind < STATES; kind++)
         for (int u = 0; u < UNITS; u++)
             free(t->state[kind][u]);
+    for (int u = 0; u < UNITS; u++)
+        free(t->sums[u]);
     shard_free(t->shard);
     if (t->backend)
         backend_free(t->backend, t->host);
@@ -354,9 +355,9 @@ static int training(struct comm *comm, void *context, struct error *err)
     struct trial t = *(const struct trial *)context;
     struct shard_options options = {.stage = t.stage, .compute = t.compute};
     t.comm = comm;
-    if (trial_open(&t, &options, err) != 0)
-        return 1;
-    int status = fill_all(&t, STATES, err);
+    int status = trial_open(&t, &options, err);
+    if (status == 0)
+        status = fill_all(&t, STATES, err);
     /* A second filling replaces the first, also where nobody has gathered in between. */
     if (status == 0)
         status = fill_all(&t, STATES, err);
@@ -389,9 +390,9 @@ static int inference(struct comm *comm, void *context, struct error *err)
     struct trial t = *(const struct trial *)context;
     struct shard_options options = {.stage = t.stage, .compute = t.compute, .inference = true};
     t.comm = comm;
-    if (trial_open(&t, &options, err) != 0)
-        return 1;
-    int status = fill_all(&t, 1, err);
+    int status = trial_open(&t, &options, err);
+    if (status == 0)
+        status = fill_all(&t, 1, err);
     if (status == 0)
         status = check_gather(&t, err);
     if (status == 0)

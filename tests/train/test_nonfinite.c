@@ -112,7 +112,8 @@ static int fail_step(struct trial *t, struct comm *comm, struct error *err)
     int status = run_step(t, t->fails_at, &first);
     if (fetch(t, &after, err) != 0)
         return -1;
-    if (before.n != after.n || memcmp(before.values, after.values, (size_t)before.n * sizeof(float)) != 0)
+    if (!before.values || !after.values || before.n != after.n ||
+        memcmp(before.values, after.values, (size_t)before.n * sizeof(float)) != 0)
         status = error_set(err, ERROR_RUN, NULL, NULL, "the failing step changed the weights");
     else if (status != 0 && run_step(t, t->fails_at, err) != -1)
         status = error_set(err, ERROR_RUN, NULL, NULL, "the step failed once and then did not");
