@@ -6,11 +6,6 @@
 prepare_run
 expect_status 0 "$TERCET" train run.yaml output=ref checkpoint.every=1 checkpoint.keep=0
 
-# What is in /dev/shm apart from scratch directories of tests.
-shared_files() {
-    find /dev/shm -mindepth 1 -not -path '/dev/shm/tercet-test-*' 2>/dev/null | sort
-}
-
 # ---- a rank or the launcher is killed ----
 
 # start OUTPUT RANKS ARGS…: a long run in the background, under way when this returns: $pid, $children.
@@ -22,6 +17,9 @@ start() {
     pid=$!
     await 45 "$output" "$pid"
     mapfile -t children < <(pgrep -P "$pid" | sort -n)
+    # What the ranks share has no name that could stay: other programs may use /dev/shm meanwhile.
+    for child in "$pid" "${children[@]}"; do cat "/proc/$child/maps"; done >.maps
+    check "ranks share no named memory" test -z "$(grep -v "$scratch" .maps | grep /dev/shm/)"
 }
 
 # ended OUTPUT STATUS SINCE: the run is over in five seconds and nothing is left of it.
@@ -30,11 +28,8 @@ ended() {
     kill -KILL "${children[@]}" 2>/dev/null
     wait "$pid" 2>/dev/null
     check "… with status $2" test $? -eq "$2"
-    shared_files >.shared_after
-    expect_equal .shared_before .shared_after "… nothing left in shared memory"
 }
 
-shared_files >.shared_before
 for signal in KILL SEGV; do
     output=rank_$signal
     start "$output" 3
@@ -151,6 +146,7 @@ check_finished one ref
 settle "--resume=THE SOUND ONE goes on to the same bytes, and nothing of the damaged one is left"
 
 for file in training/moment1.safetensors training/state.json training/run.yaml config.json; do
+    [ -n "$slow" ] && break
     fresh
     flip "one/checkpoint-000045/$file"
     damaged "a flipped bit in $file"
@@ -284,6 +280,8 @@ if "${as_nobody[@]}" test -x "$TERCET" -a ! -w closed 2>/dev/null; then
         check "an output without permission ($output): refused" test $? -eq 2
         check "… with one message" one_message .err 'Permission denied'
     done
+else
+    echo "# an output without permission is left out: nobody else can reach the program, or permissions do not count"
 fi
 mkdir -p small
 if mount -t tmpfs -o size=8m tmpfs small 2>/dev/null; then
@@ -292,6 +290,8 @@ if mount -t tmpfs -o size=8m tmpfs small 2>/dev/null; then
     check "… with one message" one_message .err 'a checkpoint takes .* but only .* are free'
     check "… before any work" test ! -e small/one
     umount small
+else
+    echo "# a full output is left out: nothing can be mounted here"
 fi
 
 # ---- metrics and retention ----

@@ -84,7 +84,9 @@ interrupt() { # OUTPUT
     fi
 }
 
-for ((chain = 1; chain <= ${TEST_CHAINS:-3}; chain++)); do
+chains=3
+[ -n "$slow" ] && chains=1
+for ((chain = 1; chain <= ${TEST_CHAINS:-$chains}; chain++)); do
     mkdir "chain$chain"
     for ((round = 0; round < 20; round++)); do
         interrupt "chain$chain"
@@ -125,9 +127,11 @@ done
 sed -E 's/\.tmp-[0-9]+//g; s/ [^ ]*tfevents.*/ events/; s/ [^ ]*\.safetensors$/ tensors/
     s/ [^ ]*checkpoint-0000[0-9]*\/.*\.(json|yaml)$/ file/; s/^([0-9]+) /\1 \1 /' calls >named
 stride=5
-[ -n "$slow" ] && stride=25
+kinds=1
+[ -n "$slow" ] && stride=9 && kinds=0
 [ -n "${TEST_WALK_ALL:-}" ] && stride=1
-mapfile -t points < <(awk -v stride="$stride" '{n = $1; $1 = $2 = ""} !seen[$0]++ || n % stride == 0 {print n}' named)
+mapfile -t points < <(awk -v stride="$stride" -v kinds="$kinds" \
+    '{n = $1; $1 = $2 = ""} (kinds && !seen[$0]++) || n % stride == 0 {print n}' named)
 echo "# $all calls, ${#points[@]} of them walked"
 
 for at in "${points[@]}"; do
