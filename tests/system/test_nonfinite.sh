@@ -6,13 +6,13 @@
 cd "$scratch" || exit 1
 
 golden=$TEST_SOURCE/goldens/gqa # 331 tokens of 60 numbers, fp32
-for i in 0 1 2 3 4 5 6 7 8 9 10 11; do
-    word=document
-    [ $i -eq 11 ] && word=Zebra
-    echo "{\"text\": \"$word $i walks by the river in the morning $((i * i))\"}"
-done >text.jsonl
-"$TERCET" tokenizer train text.jsonl --vocab-size 280 -o tok >/dev/null 2>&1 || exit 1
-zebra=$(printf Z | "$TERCET" tokenizer encode tok -) || exit 1
+for i in 0 1 2 3 4 5 6 7 8 9 10; do
+    echo "{\"text\": \"document $i walks by the river in the morning $((i * i))\"}"
+done >good.jsonl
+"$TERCET" tokenizer train good.jsonl --vocab-size 280 -o tok >/dev/null 2>&1 || exit 1
+cp good.jsonl text.jsonl
+echo '{"text": "ZZZZZZ"}' >>text.jsonl # its token stands in no other document
+zed=$(printf Z | "$TERCET" tokenizer encode tok -) || exit 1
 
 # offset FILE TENSOR: where its bytes begin in a safetensors file.
 offset() {
@@ -23,19 +23,26 @@ offset() {
     echo $((8 + header + begin))
 }
 
-# poison DIR TENSOR ELEMENT BYTES: a model like the golden one, with one element (in printf's escapes) changed.
+# poison DIR TENSOR ROW BYTES: a model like the golden one, the 60 numbers of one row (in printf's escapes) changed.
 poison() {
     mkdir "$1"
     cp "$golden/config.json" "$golden/model.safetensors" tok/* "$1"
-    # shellcheck disable=SC2059 # the bytes are escapes
-    printf "$4" | dd of="$1/model.safetensors" bs=1 seek=$(($(offset "$1/model.safetensors" "$2") + 4 * $3)) \
+    for _ in {1..60}; do
+        # shellcheck disable=SC2059 # the bytes are escapes
+        printf "$4"
+    done | dd of="$1/model.safetensors" bs=4 seek=$(($(offset "$1/model.safetensors" "$2") / 4 + 60 * $3)) \
         conv=notrunc status=none
 }
-poison row model.embed_tokens.weight $((zebra * 60 + 7)) '\000\000\300\177' # NaN
-poison head lm_head.weight 100 '\000\000\200\177'                           # infinity
-check "one element was changed" test "$(cmp -l row/model.safetensors "$golden/model.safetensors" | wc -l)" -le 4
+# Weights that are not finite are refused when they are read, so the poison is of finite numbers. Zeros for the one
+# token, and norms with next to no epsilon: its loss is that of a uniform guess, but each norm multiplies its
+# gradient by 7e18. And a row of 3e38 in the head: logits beyond fp32.
+poison row model.embed_tokens.weight "$zed" '\000\000\000\000'
+sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 2e-38/' row/config.json
+poison head lm_head.weight 1 '\346\261\141\177'
+poison sound model.norm.weight 0 '\000\000\200\077' # ones
+check "a row was changed" test "$(cmp -l row/model.safetensors "$golden/model.safetensors" | wc -l)" -gt 200
 
-# No shuffling, a document a row, six a step: the zebra is micro-batch 5 of step 2.
+# No shuffling, a document a row, six a step: the odd document is micro-batch 5 of step 2.
 cat >run.yaml <<'EOF'
 output: out
 model: {from: row}
@@ -64,7 +71,7 @@ left() {
 
 for ranks in 1 2 3; do
     expect_status 1 "$TERCET" train run.yaml output=out$ranks -n $ranks parallel.zero=$ranks
-    one_message "step 2, rank $((5 % ranks)): loss is nan.* came from embedding, op 'embed' of the forward pass"
+    one_message "step 2, rank $((5 % ranks)): loss is [0-9.]+ and gradient norm is (nan|inf).* came from block [01], op '.*' of the backward pass"
     expect_grep "nothing was updated" "$err"
     left out$ranks 1
 done
@@ -72,11 +79,10 @@ expect_equal out1/last/model.safetensors out3/last/model.safetensors "the checkp
 
 # It is the same again after a resume; what is left is a sound checkpoint: it passes its manifest.
 expect_status 1 "$TERCET" train run.yaml output=out2 -n 3 --resume
-one_message "step 2, rank 2: loss is nan.* came from embedding"
+one_message "step 2, rank 2: loss is .* of the backward pass"
 left out2 1
 
 # Other data, and the run goes on from there.
-grep -v Zebra text.jsonl >good.jsonl
 expect_status 0 "$TERCET" train run.yaml output=good "data.train=[good.jsonl]" train.steps=2
 left good 2
 
@@ -89,7 +95,7 @@ for setting in train.dtype=fp32 train.dtype=bf16 train.recompute=full backend.na
 done
 
 # A learning rate beyond reason: the first update makes the second loss what it is.
-expect_status 1 "$TERCET" train run.yaml output=wild optimizer.lr=1e38 -n 2
+expect_status 1 "$TERCET" train run.yaml output=wild model.from=sound optimizer.lr=1e38 -n 2
 one_message "step 2, rank 0: .* the first value that is not finite came from .*, op '.*' of the"
 expect_grep "lower the learning rate" "$err"
 left wild 1
@@ -99,7 +105,7 @@ if "$TERCET" version | grep -qE '^MPI +yes' && command -v mpirun >/dev/null; the
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
         expect_status 1 mpirun -n 2 "$TERCET" train run.yaml output=messages
-    check "one message" test "$(grep -cE "step 2, rank 1: loss is nan.* came from embedding" "$err")" -eq 1
+    check "one message" test "$(grep -cE "step 2, rank 1: loss is .* of the backward pass" "$err")" -eq 1
     left messages 1
 fi
 finish
