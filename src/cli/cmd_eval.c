@@ -324,7 +324,7 @@ static int finish(const struct evaluation *e, int *status, struct error *err)
     else
         put_text(e, &text);
     *status = cli_print(e->a->cli, &text);
-    return 0;
+    return cli_flush(err);
 }
 
 static int body(struct comm *comm, void *context, struct error *err)

@@ -234,6 +234,8 @@ static int train_body(struct comm *comm, void *context, struct error *err)
     }
     if (a->dry_run || a->plan) {
         status = root ? print_plan(a, plan) : 0;
+        if (status == 0 && cli_flush(err) != 0)
+            status = (int)err->kind;
         if (status == 0 && a->dry_run && refuse_size(plan, err) != 0)
             status = (int)err->kind;
         train_free(run);
@@ -246,6 +248,8 @@ static int train_body(struct comm *comm, void *context, struct error *err)
         status = (int)err->kind;
     else if (root)
         status = say_report(a, &report);
+    if (status == 0 && cli_flush(err) != 0) /* a rank's words are known to be said when it ends well */
+        status = (int)err->kind;
     train_free(run);
     return status != 0 ? status : report.stop_signal ? 128 + report.stop_signal : 0;
 }

@@ -51,7 +51,9 @@ int main(int argc, char **argv)
     char version[] = "version";
     hold_standard_streams();
     log_to_stream(&cli.log, &cli.stream, stderr);
+    /* What ends other programs here makes a write fail, and is told as such. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     argp_err_exit_status = ERROR_INPUT;
     if (atexit(output_finish) != 0)
         return ERROR_RUN;

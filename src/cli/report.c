@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,16 +107,25 @@ bool cli_output_failed(void)
     return ferror(stdout) != 0;
 }
 
-void output_finish(void)
+int cli_flush(struct error *err)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
-        return;
+        return 0;
+    int why = errno;
+    /* Told once is enough: output_finish finds nothing more to write. */
+    __fpurge(stdout);
+    clearerr(stdout);
+    if (why != 0)
+        return error_errno(err, why, "standard output", "write the result");
+    return error_set(err, ERROR_RUN, "standard output", NULL, "cannot write the result");
+}
+
+void output_finish(void)
+{
     struct error err;
-    if (errno != 0)
-        error_fill_errno(&err, errno, "standard output", "write the result");
-    else
-        error_fill(&err, ERROR_RUN, "standard output", NULL, "cannot write the result");
+    if (cli_flush(&err) == 0)
+        return;
     struct cli cli = {0};
     log_to_stream(&cli.log, &cli.stream, stderr);
     _exit(cli_fail(&cli, &err)); /* exit() is under way already: it must not be called again */

@@ -192,6 +192,11 @@ static int prepare(struct train_run *run, struct error *err)
     run->schedule = o->schedule;
     run->schedule.total = run->plan.total_steps;
     run->adamw = o->adamw;
+    if (run->state.step > run->plan.total_steps)
+        return error_set(err, ERROR_INPUT, run->resume_from,
+                         "ask for more steps, or go on from an earlier checkpoint",
+                         "it stands after step %lld, beyond the run's %lld steps", (long long)run->state.step,
+                         (long long)run->plan.total_steps);
     if (run->schedule.warmup > run->schedule.total)
         return error_set(err, ERROR_INPUT, "schedule.warmup_steps", "warm up for fewer steps",
                          "%lld warm-up steps are more than the run's %lld", (long long)run->schedule.warmup,
