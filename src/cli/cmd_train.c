@@ -225,7 +225,7 @@ static int train_body(struct comm *comm, void *context, struct error *err)
     struct train_run *run;
     bool root = comm_rank(comm) == 0;
     if (train_prepare(&run, comm, &a->options, &a->cli->log, err) != 0)
-        return err->kind;
+        return (int)err->kind;
     const struct train_plan *plan = train_plan(run);
     int status = plan->stop_signal ? 128 + plan->stop_signal : 0;
     if (status != 0) {
