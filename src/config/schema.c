@@ -24,7 +24,7 @@ static const struct choice file_dtypes[] = {
     {"auto", RUN_DTYPE_AUTO, false},
     {"fp32", RUN_DTYPE_FP32, false},
     {"bf16", RUN_DTYPE_BF16, false},
-    {"fp16", RUN_DTYPE_FP16, true},
+    {"fp16", RUN_DTYPE_FP16, false},
     {NULL, 0, false},
 };
 static const struct choice recompute[] = {

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/pool.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- products ---- */
@@ -115,12 +114,6 @@ static int layer_create(struct backend *b, struct layer *l, struct error *err)
     return fill(b, l->x, l->type, nx, err) != 0 || fill(b, l->w, l->type, nw, err) != 0 ? -1 : 0;
 }
 
-static int compare_seconds(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int run_once(struct backend *b, const struct op_call *call, double *seconds, struct error *err)
 {
     double begin = clock_seconds();
@@ -133,19 +126,16 @@ static int run_once(struct backend *b, const struct op_call *call, double *secon
 static int measure_one(struct backend *b, const struct layer *l, enum op op, double *rate, struct error *err)
 {
     struct op_call call = call_of(l, op);
-    double seconds[RUNS], unused;
-    int runs = 0;
-    if (run_once(b, &call, &unused, err) != 0) /* makes its code, touches its memory */
+    double best, seconds;
+    if (run_once(b, &call, &best, err) != 0) /* makes its code, touches its memory */
         return -1;
     double end = clock_seconds() + SECONDS;
-    do {
-        if (run_once(b, &call, &seconds[runs], err) != 0)
+    for (int i = 0; i < RUNS && (i == 0 || clock_seconds() < end); i++) {
+        if (run_once(b, &call, &seconds, err) != 0)
             return -1;
-        runs++;
-    } while (runs < RUNS && clock_seconds() < end);
-    qsort(seconds, (size_t)runs, sizeof seconds[0], compare_seconds);
-    double median = seconds[runs / 2];
-    *rate = median > 0 ? op_cost(&call).product_flops / median : 0;
+        best = seconds < best ? seconds : best;
+    }
+    *rate = best > 0 ? op_cost(&call).product_flops / best : 0;
     return 0;
 }
 
