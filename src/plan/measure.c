@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/pool.h"
 
+#include <stdlib.h>
+
 #include <string.h>
 
 /* ---- products ---- */

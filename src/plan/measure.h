@@ -6,8 +6,8 @@
 #include "backend/backend.h"
 
 /* Floating-point operations a second (a multiplication and an addition count as two) of the three products
- * that training a linear layer needs, each the best of several runs on a large layer: other work on the machine
- * makes single runs slower, never faster. */
+ * that training a linear layer needs, each the best of several runs on a large layer: other work on the
+ * machine makes single runs slower, never faster. */
 struct measured_products {
     double linear, grad_input, grad_weight;
 };
