@@ -54,8 +54,8 @@ bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 /* mkdir -p. */
 int file_make_directories(const char *path, struct error *err);
-/* That `path` is a directory in which files can be made, or can become one, as far as it shows without trying.
- * `room`: bytes that names within it may add to the path. ERROR_INPUT otherwise. */
+/* That `path` is a directory in which files can be made, or can become one, as far as it shows without
+ * trying. `room`: bytes that names within it may add to the path. ERROR_INPUT otherwise. */
 int file_check_directory(const char *path, size_t room, struct error *err);
 int file_sync_directory(const char *path, struct error *err);
 /* rename(2), then fsyncs the parent directory of `to`. */

@@ -145,8 +145,7 @@ static int read_text(struct convert *c, struct error *err)
 
 static int encode_text(struct convert *c, const char *text, size_t length, struct error *err)
 {
-    unsigned flags =
-        (c->special ? ENCODE_TEMPLATE_ADDED : 0u) | (c->literal ? 0u : ENCODE_SPECIAL_IN_TEXT);
+    unsigned flags = (c->special ? ENCODE_TEMPLATE_ADDED : 0u) | (c->literal ? 0u : ENCODE_SPECIAL_IN_TEXT);
     c->ids.count = 0;
     return tokenizer_encode(c->tokenizer, c->scratch, text ? text : "", length, flags, &c->ids, err);
 }

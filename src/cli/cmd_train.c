@@ -241,7 +241,7 @@ static int train_body(struct comm *comm, void *context, struct error *err)
         train_free(run);
         return status;
     }
-    struct train_report report;
+    struct train_report report = {0};
     if (root)
         say_plan(a, plan);
     if (refuse_size(plan, err) != 0 || train_execute(run, &report, err) != 0)

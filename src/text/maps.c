@@ -79,8 +79,11 @@ static int key_map_grow(struct key_map *map)
         grown.keys[slot] = map->keys[i];
         grown.values[slot] = map->values[i];
     }
-    key_map_free(map);
-    *map = grown;
+    free(map->keys);
+    free(map->values);
+    map->keys = grown.keys;
+    map->values = grown.values;
+    map->slots = grown.slots;
     return 0;
 }
 

@@ -87,7 +87,7 @@ keep_results() {
     mkdir "$1" || return 1
     mv out/checkpoint-* "$1" || return 1
     rm -f "$1"/checkpoint-*/training/run.yaml "$1"/checkpoint-*/training/manifest.json
-    sed -E 's/, "(seconds|tokens_per_second|eval_seconds)": [^,}]*//g' out/metrics.jsonl >"$1/metrics.jsonl"
+    sed -E 's/, "(seconds|tokens_per_second|peak_share|eval_seconds)": [^,}]*//g' out/metrics.jsonl >"$1/metrics.jsonl"
 }
 
 # run_with MODEL DTYPE MICRO RANKS ZERO THREADS RECOMPUTE TRANSPORT BACKEND OVERLAP: into results/. Fails with the

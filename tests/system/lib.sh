@@ -18,6 +18,8 @@ fi
 
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+# What tercet has measured and keeps for this machine must not show in results.
+export XDG_CACHE_HOME=$scratch/.cache
 out=$scratch/.out
 err=$scratch/.err
 checks=0
@@ -150,4 +152,13 @@ expect_json_line() {
     else
         not_ok "one JSON object on one line" "$(head -c 2000 "$1")"
     fi
+}
+
+# poison FILE: makes the last 60 fp32 numbers of a weight file (model.norm.weight, where it is 60 wide) the largest float,
+# so that computing with them overflows. (Weights that are not finite are refused when they are read.)
+poison() {
+    local size
+    size=$(stat -c %s "$1")
+    for _ in $(seq 60); do printf '\377\377\177\177'; done |
+        dd of="$1" bs=1 seek=$((size - 240)) conv=notrunc status=none
 }

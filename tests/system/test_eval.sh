@@ -125,10 +125,10 @@ mkdir small
 cp "$golden/../bias_linear/config.json" "$golden/../bias_linear/model.safetensors" tok/* small
 refused 'vocabulary|embedding' small --data text.jsonl
 
+# Weights that overflow on the way: found while working, so 1.
 mkdir broken
 cp model/* broken
-size=$(stat -c %s broken/model.safetensors)
-printf '\000\000\300\177' | dd of=broken/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc status=none
+poison broken/model.safetensors
 expect_status 1 "$tercet" eval broken --data text.jsonl -n 2
-expect_grep 'the loss is -?nan' "$err"
+expect_grep 'the loss is -?(nan|inf)' "$err"
 finish

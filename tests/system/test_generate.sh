@@ -142,12 +142,12 @@ cp -r "$golden/../bias_linear/config.json" "$golden/../bias_linear/model.safeten
 refused 'beyond the model.s vocabulary of 131' small --prompt 'the cat 你好'
 
 # Weights that are not numbers: found while working.
+# Weights that overflow on the way: found while working, so 1.
 mkdir broken
 cp model/* broken
-size=$(stat -c %s broken/model.safetensors)
-printf '\000\000\300\177' | dd of=broken/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc status=none
+poison broken/model.safetensors
 expect_status 1 "$tercet" generate broken --prompt a
-expect_grep 'logit of token [0-9]+ at position [0-9]+ is -?nan' "$err"
+expect_grep 'logit of token [0-9]+ at position [0-9]+ is -?(nan|inf)' "$err"
 
 if [ -e /dev/full ]; then
     "$tercet" generate model --prompt a >/dev/full 2>"$err"
