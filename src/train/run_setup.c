@@ -90,9 +90,10 @@ static int special_tokens(struct train_run *run, struct error *err)
     run->bos = tokenizer_bos(run->tokenizer);
     run->eos = tokenizer_eos(run->tokenizer);
     run->pad = tokenizer_pad(run->tokenizer);
-    if (run->bos < 0 && c)
+    /* What config.json says; the ids that Llama's class would take without it may be any tokens here. */
+    if (run->bos < 0 && c && json_object_get(c->source, "bos_token_id"))
         run->bos = c->bos;
-    if (run->eos < 0 && c && c->eos_count > 0)
+    if (run->eos < 0 && c && c->eos_count > 0 && json_object_get(c->source, "eos_token_id"))
         run->eos = c->eos[0];
     bool needs_bos = o->add_bos == TRAIN_ADD_BOS_YES ||
                      (o->add_bos == TRAIN_ADD_BOS_AUTO && tokenizer_adds_bos(run->tokenizer));
