@@ -98,6 +98,13 @@ static const struct named_trial trials[] = {
       .head_dim = 128,
       .pieces = {{3, 65, 3, 65}},
       .piece_count = 1}},
+    {OP_ATTENTION_GRAD, /* several tiles a row, more rows a tile than are handled at a time */
+     {.tokens = 131,
+      .heads = 7,
+      .kv_heads = 1,
+      .head_dim = 33,
+      .pieces = {{0, 129, 0, 129}, {129, 2, 129, 2}},
+      .piece_count = 2}},
     {OP_CACHE_WRITE, {.tokens = 1, .width = 1, .rows = 1}},
     {OP_CACHE_WRITE, {.tokens = 7, .width = 17, .rows = 15}},
     {OP_SWIGLU, {.elements = 1}},

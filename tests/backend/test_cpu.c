@@ -312,20 +312,21 @@ static void test_rows_do_not_depend_on_their_number(void **state)
 }
 
 /* A token decoded over a cache has the bits that it has in the whole piece. */
-static void test_decoding_equals_prefill(void **state)
+static void decoding_agrees(struct backend *cpu, enum dtype type, int64_t heads, int64_t kv_heads,
+                            int64_t dim)
 {
-    (void)state;
     enum { LENGTH = 150 };
-    struct backend *cpu = test_backend("cpu", NULL, 2);
     struct trial_shape shape = {.tokens = LENGTH,
-                                .heads = 4,
-                                .kv_heads = 2,
-                                .head_dim = 12,
+                                .heads = heads,
+                                .kv_heads = kv_heads,
+                                .head_dim = dim,
                                 .pieces = {{0, LENGTH, 0, LENGTH}},
                                 .piece_count = 1};
     struct trial whole;
     struct result all;
-    trial_make(&whole, OP_ATTENTION, &shape, DTYPE_F32);
+    int64_t width = heads * dim;
+    size_t bytes = (size_t)dtype_bytes(type, width);
+    trial_make(&whole, OP_ATTENTION, &shape, type);
     trial_run(cpu, &whole, &all);
     for (int32_t at = 0; at < LENGTH; at += 7) {
         struct trial one;
@@ -334,16 +335,34 @@ static void test_decoding_equals_prefill(void **state)
         shape.rows = LENGTH;
         shape.pieces[0][1] = 1;
         shape.pieces[0][3] = at + 1;
-        trial_make(&one, OP_ATTENTION, &shape, DTYPE_F32);
-        memcpy(one.call.in[0].data, operand_at(&whole.call.in[0], (int64_t)at * 48), 48 * sizeof(float));
+        trial_make(&one, OP_ATTENTION, &shape, type);
+        memcpy(one.call.in[0].data, operand_at(&whole.call.in[0], at * width), bytes);
         trial_run(cpu, &one, &r);
-        assert_memory_equal(r.out[0].data, operand_at(&all.out[0], (int64_t)at * 48), 48 * sizeof(float));
+        assert_memory_equal(r.out[0].data, operand_at(&all.out[0], at * width), bytes);
+        assert_memory_equal(r.out[1].data, operand_at(&all.out[1], at * heads),
+                            (size_t)heads * sizeof(float));
         result_free(&r);
         trial_free(&one);
     }
     result_free(&all);
     trial_free(&whole);
+}
+
+static void decoding_agrees_everywhere(const char *isa)
+{
+    struct backend *cpu = test_backend("cpu", isa, 2);
+    for (int type = 0; type < 2; type++) {
+        decoding_agrees(cpu, type ? DTYPE_BF16 : DTYPE_F32, 4, 2, 12);
+        decoding_agrees(cpu, type ? DTYPE_BF16 : DTYPE_F32, 3, 1, 65);
+        decoding_agrees(cpu, type ? DTYPE_BF16 : DTYPE_F32, 7, 7, 17);
+    }
     backend_destroy(cpu);
+}
+
+static void test_decoding_equals_prefill(void **state)
+{
+    (void)state;
+    decoding_agrees_everywhere(NULL);
 }
 
 /* Runs this program again with a cap as its argument: a cap holds for a process and stands at its start. */
@@ -372,11 +391,17 @@ static void test_rows_capped(void **state)
     rows_agree_everywhere(*state);
 }
 
+static void test_decoding_capped(void **state)
+{
+    decoding_agrees_everywhere(*state);
+}
+
 static int run_capped(char *isa)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_matches_reference_capped, isa),
         cmocka_unit_test_prestate(test_rows_capped, isa),
+        cmocka_unit_test_prestate(test_decoding_capped, isa),
     };
     return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A task is one block of one piece, for one key head; tasks are numbered piece by piece. */
+/* A task is one block (or one tile, in the gradient) of one piece, for one key head; tasks are numbered piece
+ * by piece. */
 struct attention_job {
     struct cpu *cpu;
     struct attention_data data;
@@ -11,20 +12,25 @@ struct attention_job {
     int64_t piece_count, tokens;
     int64_t *first_task; /* [piece_count + 1] */
     float *delta, *buffers;
-    int64_t buffer; /* floats of a thread's buffer */
-    int64_t block;  /* queries or keys of a task */
-    void (*kernel)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
-                   int64_t first, float *buffer);
+    int64_t buffer;   /* floats of a thread's buffer */
+    int64_t block;    /* queries of a task */
+    int64_t diagonal; /* gradient: query block minus key block of the tiles at hand */
 };
 
 static void lay_out(struct attention_job *job, const struct cpu *cpu, const struct op_call *call,
                     const struct signature_sizes *s, struct carve *carve)
 {
-    int64_t floats = attention_buffer(s->of['H'], call->attr.heads / call->attr.kv_heads);
-    job->buffer = divide_up(floats, 16) * 16;
+    int64_t tokens = s->of['T'], heads = call->attr.heads, kv_heads = call->attr.kv_heads;
+    bool gradient = call->op == OP_ATTENTION_GRAD;
+    job->buffer = divide_up(attention_buffer(s->of['H'], heads / kv_heads, gradient), 16) * 16;
     job->first_task = carve_take(carve, (size_t)(s->of['P'] + 1) * sizeof(int64_t));
-    if (call->op == OP_ATTENTION_GRAD)
-        job->delta = carve_take(carve, (size_t)(s->of['T'] * call->attr.heads) * sizeof(float));
+    if (gradient) {
+        int64_t keys = tokens * kv_heads * attention_depth(s->of['H']);
+        job->delta = carve_take(carve, (size_t)(tokens * heads) * sizeof(float));
+        job->data.dq_sums = carve_take(carve, (size_t)(keys * (heads / kv_heads)) * sizeof(float));
+        job->data.dk_sums = carve_take(carve, (size_t)keys * sizeof(float));
+        job->data.dv_sums = carve_take(carve, (size_t)keys * sizeof(float));
+    }
     job->buffers = carve_take(carve, (size_t)(job->buffer * cpu->threads) * sizeof(float));
 }
 
@@ -36,9 +42,9 @@ size_t attention_workspace(const struct cpu *cpu, const struct op_call *call, co
     return carve.used;
 }
 
-static void block_task(void *context, int64_t task, int thread)
+/* The piece that a task is of, and the task's number within it. */
+static struct attention_piece find_piece(const struct attention_job *job, int64_t task, int64_t *local)
 {
-    struct attention_job *job = context;
     int64_t low = 0, high = job->piece_count; /* first_task[low] <= task < first_task[high] */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -48,30 +54,42 @@ static void block_task(void *context, int64_t task, int thread)
             high = middle;
     }
     const int32_t *row = job->pieces + 4 * low;
-    struct attention_piece piece = {row[0], row[1], row[2], row[3]};
-    int64_t local = task - job->first_task[low], heads = job->data.kv_heads;
-    /* The longest blocks, those at the end of a piece, have to come first for queries: threads then
-     * finish together. Keys are the other way round already. */
-    int64_t blocks = divide_up(piece.q_len, job->block), block = local / heads;
-    if (job->block == ATTENTION_QUERIES)
-        block = blocks - 1 - block;
-    job->kernel(&job->data, &piece, local % heads, block * job->block, job->buffers + thread * job->buffer);
+    *local = task - job->first_task[low];
+    return (struct attention_piece){row[0], row[1], row[2], row[3]};
 }
 
-/* Runs a kernel over all blocks of all pieces. */
-static void run_blocks(struct attention_job *job, int64_t block,
-                       void (*kernel)(const struct attention_data *, const struct attention_piece *, int64_t,
-                                      int64_t, float *))
+static void forward_task(void *context, int64_t task, int thread)
+{
+    struct attention_job *job = context;
+    int64_t local, heads = job->data.kv_heads;
+    struct attention_piece piece = find_piece(job, task, &local);
+    /* The longest blocks, those at the end of a piece, come first: threads then finish together. */
+    int64_t block = divide_up(piece.q_len, job->block) - 1 - local / heads;
+    job->cpu->kernels->attention->forward(&job->data, &piece, local % heads, block * job->block,
+                                          job->buffers + thread * job->buffer);
+}
+
+static void tile_task(void *context, int64_t task, int thread)
+{
+    struct attention_job *job = context;
+    int64_t local, heads = job->data.kv_heads;
+    struct attention_piece piece = find_piece(job, task, &local);
+    job->cpu->kernels->attention->grad_tile(&job->data, &piece, local % heads, local / heads + job->diagonal,
+                                            local / heads, job->buffers + thread * job->buffer);
+}
+
+/* Numbers the tasks: for each piece its blocks but the first `diagonal`, for each key head. Returns how many.
+ */
+static int64_t number_tasks(struct attention_job *job)
 {
     int64_t tasks = 0;
     for (int64_t i = 0; i < job->piece_count; i++) {
         job->first_task[i] = tasks;
-        tasks += divide_up(job->pieces[4 * i + 1], block) * job->data.kv_heads;
+        tasks +=
+            max_i64(0, divide_up(job->pieces[4 * i + 1], job->block) - job->diagonal) * job->data.kv_heads;
     }
     job->first_task[job->piece_count] = tasks;
-    job->block = block;
-    job->kernel = kernel;
-    pool_run(job->cpu->pool, tasks, block_task, job);
+    return tasks;
 }
 
 enum { DELTA_ROWS = 64 };
@@ -109,7 +127,8 @@ static void run_forward(struct attention_job *job, const struct op_call *call)
         for (int64_t i = 0; i < job->tokens * job->data.heads; i++)
             job->data.lse[i] = INFINITY;
     }
-    run_blocks(job, ATTENTION_QUERIES, job->cpu->kernels->attention->forward);
+    job->block = attention_queries(job->data.heads / job->data.kv_heads);
+    pool_run(job->cpu->pool, number_tasks(job), forward_task, job);
 }
 
 static void run_gradient(struct attention_job *job, const struct op_call *call)
@@ -118,8 +137,10 @@ static void run_gradient(struct attention_job *job, const struct op_call *call)
         for (int i = 0; i < 3; i++)
             zero_parallel(job->cpu, call->out[i].data, operand_bytes(&call->out[i]));
     pool_run(job->cpu->pool, divide_up(job->tokens, DELTA_ROWS), delta_task, job);
-    run_blocks(job, ATTENTION_QUERIES, job->cpu->kernels->attention->grad_queries);
-    run_blocks(job, ATTENTION_KEYS, job->cpu->kernels->attention->grad_keys);
+    int64_t tasks;
+    job->block = ATTENTION_KEYS;
+    for (job->diagonal = 0; (tasks = number_tasks(job)) > 0; job->diagonal++)
+        pool_run(job->cpu->pool, tasks, tile_task, job);
 }
 
 void attention_run(struct cpu *cpu, const struct op_call *call, const struct signature_sizes *s)
@@ -131,6 +152,7 @@ void attention_run(struct cpu *cpu, const struct op_call *call, const struct sig
         .data =
             {
                 .type = s->compute,
+                .tokens = s->of['T'],
                 .heads = call->attr.heads,
                 .kv_heads = call->attr.kv_heads,
                 .head_dim = s->of['H'],

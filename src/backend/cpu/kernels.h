@@ -2,13 +2,17 @@
  * instruction set (the sources in kernels/ are the same) and chosen at start.
  *
  * A kernel computes on one thread, on a piece that its caller cut; it takes pointers and sizes. Float
- * data are fp32 or bf16 by `type`; arithmetic is fp32. No kernel contracts a*b+c, and sums are split in
- * a fixed number of lanes: so all instruction sets give the same bits. */
+ * data are fp32 or bf16 by `type`; arithmetic is fp32, and sums are split in a fixed number of
+ * lanes. No kernel but attention's contracts a*b+c, so all instruction sets give the same bits; attention's
+ * are the same on AVX2 and AVX-512, except that scores of bf16 numbers are made by AVX512-BF16 where it is.
+ */
 #ifndef TERCET_BACKEND_CPU_KERNELS_H
 #define TERCET_BACKEND_CPU_KERNELS_H
 
 #include "backend/cpu/gemm.h"
 #include "graph/op.h"
+
+#include <stdbool.h>
 
 /* Element by element: cutting the range anywhere leaves the bits alone. Outputs may be inputs. */
 struct flat_kernels {
@@ -49,8 +53,9 @@ struct row_kernels {
                          int64_t rows, int64_t columns);
 };
 
-/* Queries of a piece that one call handles, and keys that are looked at together. */
-enum { ATTENTION_QUERIES = 32, ATTENTION_KEYS = 64 };
+/* Keys that are looked at together, and queries too in the gradient; rows (a query of one head) that the
+ * gradient handles at a time. */
+enum { ATTENTION_KEYS = 64, ATTENTION_ROWS = 96 };
 
 /* What the calls of one attention op share. */
 struct attention_data {
@@ -60,8 +65,10 @@ struct attention_data {
     const void *dout;   /* from here on: gradient only */
     const float *delta; /* [tokens, heads]: dot(dout, o) */
     void *dq, *dk, *dv;
+    float *dq_sums;           /* [kv_heads, tokens, heads / kv_heads, depth] */
+    float *dk_sums, *dv_sums; /* [kv_heads, tokens, depth] */
     enum dtype type;
-    int64_t heads, kv_heads, head_dim;
+    int64_t tokens, heads, kv_heads, head_dim;
     float scale;
 };
 
@@ -69,22 +76,36 @@ struct attention_piece {
     int64_t q_start, q_len, kv_start, kv_len;
 };
 
-/* All query heads of one key head, for a block of a piece's queries (or keys, for dk and dv).
- * `buffer`: attention_buffer() floats. */
+/* All query heads of one key head, for a block of a piece's queries, or for a tile of the gradient: a block
+ * of ATTENTION_KEYS queries and one of as many keys. `buffer`: attention_buffer() floats. */
 struct attention_kernels {
     void (*forward)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
                     int64_t first_query, float *buffer);
     void (*delta)(float *delta, const void *dout, const void *o, enum dtype type, int64_t rows, int64_t heads,
                   int64_t head_dim);
-    void (*grad_queries)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
-                         int64_t first_query, float *buffer);
-    void (*grad_keys)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
-                      int64_t first_key, float *buffer);
+    void (*grad_tile)(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
+                      int64_t query_block, int64_t key_block, float *buffer);
 };
 
-static inline int64_t attention_buffer(int64_t head_dim, int64_t group)
+/* Queries that one call of forward handles: about 192 rows. */
+static inline int64_t attention_queries(int64_t group)
 {
-    return (5 * ATTENTION_KEYS + 3 * ATTENTION_QUERIES * group) * head_dim + 2 * ATTENTION_QUERIES * group;
+    int64_t queries = 192 / group;
+    return queries < 8 ? 8 : queries > 64 ? 64 : queries;
+}
+
+/* head_dim in whole lanes. */
+static inline int64_t attention_depth(int64_t head_dim)
+{
+    return (head_dim + 15) / 16 * 16;
+}
+
+static inline int64_t attention_buffer(int64_t head_dim, int64_t group, bool gradient)
+{
+    int64_t depth = attention_depth(head_dim), rows = attention_queries(group) * group;
+    if (gradient)
+        return (4 * ATTENTION_KEYS + 4 * ATTENTION_ROWS) * depth + 2 * ATTENTION_ROWS * ATTENTION_KEYS;
+    return (3 * ATTENTION_KEYS + 2 * rows) * depth + 17 * rows;
 }
 
 struct cpu_kernels {
@@ -94,7 +115,8 @@ struct cpu_kernels {
 };
 
 /* kernels/kernels_*.c; on x86-64 all of them. */
-extern const struct cpu_kernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512;
+extern const struct cpu_kernels cpu_kernels_portable, cpu_kernels_avx2, cpu_kernels_avx512,
+    cpu_kernels_avx512_bf16;
 
 /* The best for this instruction set among those that were built. */
 const struct cpu_kernels *kernels_choose(enum isa isa);

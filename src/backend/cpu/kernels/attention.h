@@ -2,15 +2,23 @@
  * "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): no row of scores is
  * kept. Key blocks count from the piece's first key, so a row's bits depend on its keys alone.
  *
- * A block of keys or values is held transposed, [head_dim][ATTENTION_KEYS], where scores are made (one
- * query element times a row of it is a vector operation) and as it lies where rows are added. Absent
- * keys of a block are zeros and are given no weight. Included by one file for each instruction set. */
+ * Rows are queries of the heads that share a key head, query by query. Blocks are copied to fp32 panels once,
+ * head_dim padded with zeros to whole LANES ("depth"). Products of two inputs (q k, dout v) take bf16 numbers
+ * in pairs where the instruction set multiplies them; weights are never rounded to bf16. Keys that a row does
+ * not see have weight 0. Included by one file for each instruction set. */
 #ifndef TERCET_BACKEND_CPU_KERNELS_ATTENTION_H
 #define TERCET_BACKEND_CPU_KERNELS_ATTENTION_H
 
-#include "backend/cpu/kernels/common.h"
+#include "backend/cpu/kernels/panel.h"
 
-enum { KEYS = ATTENTION_KEYS, QUERIES = ATTENTION_QUERIES };
+#include <stdbool.h>
+
+enum { KEYS = ATTENTION_KEYS, ROWS = ATTENTION_ROWS };
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static void load_row(float *to, const void *from, enum dtype type, int64_t at, int64_t n)
 {
@@ -20,125 +28,193 @@ static void load_row(float *to, const void *from, enum dtype type, int64_t at, i
         widen(to, (const uint16_t *)from + at, n);
 }
 
-static void store_row(void *to, enum dtype type, int64_t at, const float *from, int64_t n)
+/* to[n] = from[n] * factor; adding 0 makes one zero of two, so that its sign does not tell of unseen keys. */
+static void store_row(void *to, enum dtype type, int64_t at, float *from, float factor, int64_t n)
 {
+    for (int64_t d = 0; d < n; d++)
+        from[d] = from[d] * factor + 0.0f;
     if (type == DTYPE_F32)
         memcpy((float *)to + at, from, (size_t)n * sizeof *from);
     else
         narrow((uint16_t *)to + at, from, n);
 }
 
-/* Rows first … first+count-1 of one head to rows[KEYS][head_dim], and to columns[head_dim][KEYS] unless NULL.
- */
-static void load_block(float *rows, float *columns, const void *from, enum dtype type, int64_t first,
-                       int64_t count, int64_t head, int64_t heads, int64_t head_dim)
+/* Whether scores of this type are made from pairs. */
+static bool in_pairs(enum dtype type)
 {
-    for (int64_t j = 0; j < count; j++)
-        load_row(rows + j * head_dim, from, type, ((first + j) * heads + head) * head_dim, head_dim);
-    memset(rows + count * head_dim, 0, (size_t)((KEYS - count) * head_dim) * sizeof *rows);
-    for (int64_t d = 0; columns && d < head_dim; d++)
-        for (int64_t j = 0; j < KEYS; j++)
-            columns[d * KEYS + j] = rows[j * head_dim + d];
+#ifdef __AVX512BF16__
+    return type == DTYPE_BF16;
+#else
+    (void)type;
+    return false;
+#endif
 }
 
-/* out[KEYS] = sum over d of row[d] * columns[d][KEYS]. */
-static void row_times_columns(float *restrict out, const float *restrict row, const float *restrict columns,
-                              int64_t head_dim)
+/* Elements of 32 bits that a row of `depth` takes as a factor of scores. */
+static int64_t factor_width(enum dtype type, int64_t depth)
 {
-    float sum[KEYS];
-    for (int j = 0; j < KEYS; j++)
-        sum[j] = 0;
-    for (int64_t d = 0; d < head_dim; d++) {
-        float x = row[d];
-        for (int j = 0; j < KEYS; j++)
-            sum[j] += x * columns[d * KEYS + j];
+    return in_pairs(type) ? depth / 2 : depth;
+}
+
+/* A row as a factor of scores: fp32, or bf16 pairs. */
+static void load_factor(float *to, const void *from, enum dtype type, int64_t at, int64_t n, int64_t depth)
+{
+    memset(to, 0, (size_t)factor_width(type, depth) * sizeof *to);
+    if (in_pairs(type))
+        memcpy(to, (const uint16_t *)from + at, (size_t)n * sizeof(uint16_t));
+    else
+        load_row(to, from, type, at, n);
+}
+
+/* Rows first … first+count-1 of one key head, to rows[KEYS][depth] unless NULL, and as columns of scores,
+ * columns[factor_width][KEYS], unless NULL. `scratch`: KEYS * depth floats. */
+static void load_keys(float *rows, float *columns, float *scratch, const void *from,
+                      const struct attention_data *a, int64_t first, int64_t count, int64_t head)
+{
+    int64_t dim = a->head_dim, depth = attention_depth(dim), width = factor_width(a->type, depth);
+    for (int64_t j = 0; rows && j < count; j++) {
+        load_row(rows + j * depth, from, a->type, ((first + j) * a->kv_heads + head) * dim, dim);
+        memset(rows + j * depth + dim, 0, (size_t)(depth - dim) * sizeof *rows);
     }
-    for (int j = 0; j < KEYS; j++)
-        out[j] = sum[j];
-}
-
-/* acc[head_dim] += weight * row[head_dim] */
-static void add_scaled(float *restrict acc, float weight, const float *restrict row, int64_t head_dim)
-{
-    for (int64_t d = 0; d < head_dim; d++)
-        acc[d] += weight * row[d];
-}
-
-/* One block of keys for one row: scores to weights, running maximum, sum and acc brought up to date. */
-static void absorb(float *acc, float *max, float *sum, float *scores, int64_t count, const float *values,
-                   int64_t head_dim)
-{
-    float lanes[LANES], largest = *max, total = 0;
-    for (int j = 0; j < KEYS; j++)
-        scores[j] = j < count ? scores[j] : -INFINITY;
-    for (int l = 0; l < LANES; l++)
-        lanes[l] = scores[l];
-    for (int j = LANES; j < KEYS; j += LANES)
-        for (int l = 0; l < LANES; l++)
-            lanes[l] = scores[j + l] > lanes[l] ? scores[j + l] : lanes[l];
-    for (int l = 0; l < LANES; l++)
-        largest = lanes[l] > largest ? lanes[l] : largest;
-    for (int j = 0; j < KEYS; j++)
-        scores[j] = exp_f32(scores[j] - largest);
-    for (int l = 0; l < LANES; l++)
-        lanes[l] = 0;
-    for (int j = 0; j < KEYS; j += LANES)
-        for (int l = 0; l < LANES; l++)
-            lanes[l] += scores[j + l];
-    total = lanes_sum(lanes);
-    float keep = exp_f32(*max - largest);
-    for (int64_t d = 0; d < head_dim; d++)
-        acc[d] *= keep;
+    if (rows)
+        memset(rows + count * depth, 0, (size_t)((KEYS - count) * depth) * sizeof *rows);
+    if (!columns)
+        return;
     for (int64_t j = 0; j < count; j++)
-        add_scaled(acc, scores[j], values + j * head_dim, head_dim);
-    *max = largest;
-    *sum = *sum * keep + total;
+        load_factor(scratch + j * width, from, a->type, ((first + j) * a->kv_heads + head) * dim, dim, depth);
+    memset(scratch + count * width, 0, (size_t)((KEYS - count) * width) * sizeof *scratch);
+    for (int64_t j = 0; j < KEYS; j += 16) /* a line of the first cache in each column at a time */
+        for (int64_t d = 0; d < width; d++)
+            for (int64_t l = 0; l < 16; l++)
+                columns[d * KEYS + j + l] = scratch[(j + l) * width + d];
 }
 
-static int64_t smaller(int64_t a, int64_t b)
+/* out[rows][KEYS] = factors[rows] columns, at least the first `count` columns of it. */
+static void make_scores(float *out, const float *factors, const float *columns, enum dtype type,
+                        int64_t depth, int64_t rows, int64_t count)
 {
-    return a < b ? a : b;
+    int64_t width = factor_width(type, depth);
+    struct panel p = {.c = out,
+                      .a = factors,
+                      .b = columns,
+                      .c_row = KEYS,
+                      .a_row = width,
+                      .a_k = 1,
+                      .b_row = KEYS,
+                      .k = width,
+                      .start = PANEL_NEW};
+#ifdef __AVX512BF16__
+    if (in_pairs(type)) {
+        panel_run_pairs(&p, rows, count);
+        return;
+    }
+#endif
+    panel_run(&p, rows, count);
+}
+
+/* One row and one block of keys, of which it sees the first `count`: scores to weights; running maximum and
+ * sum (LANES partial sums) brought up to date. Returns what earlier sums are to be scaled by. */
+static float absorb(float *scores, float *max, float *sums, float scale, int64_t count)
+{
+    vec weight[KEYS / VECTOR], largest = vec_all(-INFINITY);
+    for (int j = 0; j < KEYS / VECTOR; j++) {
+        vec score = vec_load(scores + j * VECTOR) * scale;
+        if (count < KEYS)
+            score = vec_select(vec_below(j * VECTOR, count), score, vec_all(-INFINITY));
+        weight[j] = score;
+        largest = vec_max(score, largest);
+    }
+    float most = vec_largest(largest);
+    most = most > *max ? most : *max;
+    for (int j = 0; j < KEYS / VECTOR; j++) {
+        weight[j] = vec_exp(weight[j] - most);
+        vec_store(scores + j * VECTOR, weight[j]);
+    }
+    float keep = exp_f32(*max - most);
+    for (int l = 0; l < LANES / VECTOR; l++) {
+        vec sum = weight[l];
+        for (int j = l + LANES / VECTOR; j < KEYS / VECTOR; j += LANES / VECTOR)
+            sum += weight[j];
+        vec_store(sums + l * VECTOR, vec_fma(vec_load(sums + l * VECTOR), vec_all(keep), sum));
+    }
+    *max = most;
+    return keep;
+}
+
+/* Where the parts of a forward buffer begin. */
+struct forward_parts {
+    float *columns, *values, *scratch, *q, *acc, *sums, *max;
+};
+
+static struct forward_parts forward_parts(float *buffer, int64_t depth, int64_t rows)
+{
+    struct forward_parts b;
+    b.columns = buffer;
+    b.values = b.columns + KEYS * depth;
+    b.scratch = b.values + KEYS * depth;
+    b.q = b.scratch + KEYS * depth;
+    b.acc = b.q + rows * depth;
+    b.sums = b.acc + rows * depth;
+    b.max = b.sums + rows * LANES;
+    return b;
+}
+
+/* One block of keys for rows r … r+n-1; row r + i sees the first counts[i] of the block (none: 0 or less),
+ * and no row more than the last. */
+static void forward_strip(const struct attention_data *a, const struct forward_parts *b, int64_t r, int64_t n,
+                          const int64_t *counts)
+{
+    float scores[PANEL_ROWS * KEYS], keep[PANEL_ROWS];
+    int64_t depth = attention_depth(a->head_dim), count = counts[n - 1];
+    make_scores(scores, b->q + r * factor_width(a->type, depth), b->columns, a->type, depth, n, count);
+    for (int64_t i = 0; i < n; i++)
+        keep[i] = absorb(scores + i * KEYS, &b->max[r + i], b->sums + (r + i) * LANES, a->scale, counts[i]);
+    struct panel p = {.c = b->acc + r * depth,
+                      .a = scores,
+                      .b = b->values,
+                      .scale = keep,
+                      .c_row = depth,
+                      .a_row = KEYS,
+                      .a_k = 1,
+                      .b_row = depth,
+                      .k = count,
+                      .start = PANEL_SCALE};
+    panel_run(&p, n, depth);
 }
 
 static void forward(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
                     int64_t first_query, float *buffer)
 {
-    int64_t dim = a->head_dim, group = a->heads / a->kv_heads, past = p->kv_len - p->q_len;
-    int64_t queries = smaller(QUERIES, p->q_len - first_query), rows = queries * group;
-    float *keys = buffer, *columns = keys + KEYS * dim, *values = columns + KEYS * dim,
-          *q = values + KEYS * dim;
-    float *acc = q + QUERIES * group * dim, *max = acc + QUERIES * group * dim, *sum = max + QUERIES * group;
-    float scores[KEYS];
+    int64_t dim = a->head_dim, depth = attention_depth(dim), group = a->heads / a->kv_heads;
+    int64_t block = attention_queries(group), queries = smaller(block, p->q_len - first_query),
+            rows = queries * group, past = p->kv_len - p->q_len + first_query;
+    struct forward_parts b = forward_parts(buffer, depth, block * group);
     for (int64_t r = 0; r < rows; r++) {
         int64_t token = p->q_start + first_query + r / group, head = kv_head * group + r % group;
-        load_row(q + r * dim, a->q, a->type, (token * a->heads + head) * dim, dim);
-        for (int64_t d = 0; d < dim; d++) {
-            q[r * dim + d] *= a->scale;
-            acc[r * dim + d] = 0;
-        }
-        max[r] = -INFINITY;
-        sum[r] = 0;
+        load_factor(b.q + r * factor_width(a->type, depth), a->q, a->type, (token * a->heads + head) * dim,
+                    dim, depth);
+        b.max[r] = -INFINITY;
     }
-    int64_t last = past + first_query + queries; /* keys that the last query sees */
+    memset(b.acc, 0, (size_t)(rows * depth) * sizeof(float));
+    memset(b.sums, 0, (size_t)(rows * LANES) * sizeof(float));
+    int64_t last = past + queries; /* keys that the last query sees */
     for (int64_t key = 0; key < last; key += KEYS) {
         int64_t present = smaller(KEYS, last - key);
-        load_block(keys, columns, a->k, a->type, p->kv_start + key, present, kv_head, a->kv_heads, dim);
-        load_block(values, NULL, a->v, a->type, p->kv_start + key, present, kv_head, a->kv_heads, dim);
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t count = smaller(KEYS, past + first_query + r / group + 1 - key);
-            if (count <= 0)
-                continue;
-            row_times_columns(scores, q + r * dim, columns, dim);
-            absorb(acc + r * dim, &max[r], &sum[r], scores, count, values, dim);
+        load_keys(NULL, b.columns, b.scratch, a->k, a, p->kv_start + key, present, kv_head);
+        load_keys(b.values, NULL, b.scratch, a->v, a, p->kv_start + key, present, kv_head);
+        for (int64_t r = 0; r < rows; r += PANEL_ROWS) {
+            int64_t n = smaller(PANEL_ROWS, rows - r), counts[PANEL_ROWS];
+            for (int64_t i = 0; i < n; i++)
+                counts[i] = smaller(KEYS, past + (r + i) / group + 1 - key);
+            if (counts[n - 1] > 0)
+                forward_strip(a, &b, r, n, counts);
         }
     }
     for (int64_t r = 0; r < rows; r++) {
         int64_t token = p->q_start + first_query + r / group, head = kv_head * group + r % group;
-        float inverse = 1.0f / sum[r];
-        for (int64_t d = 0; d < dim; d++)
-            acc[r * dim + d] *= inverse;
-        store_row(a->o, a->type, (token * a->heads + head) * dim, acc + r * dim, dim);
-        a->lse[token * a->heads + head] = max[r] + logf(sum[r]);
+        float sum = lanes_sum(b.sums + r * LANES);
+        store_row(a->o, a->type, (token * a->heads + head) * dim, b.acc + r * depth, 1.0f / sum, dim);
+        a->lse[token * a->heads + head] = b.max[r] + logf(sum);
     }
 }
 
@@ -161,97 +237,5 @@ static void delta_rows(float *delta, const void *dout, const void *o, enum dtype
         delta[r] = lanes_sum(lanes);
     }
 }
-
-/* For one row and one block of keys: p = exp(score - lse), ds = p (dout v - delta); zeros from `count` on. */
-static void score_gradients(float *p, float *ds, const float *scaled_q, const float *dout,
-                            const float *k_columns, const float *v_columns, float lse, float delta,
-                            int64_t count, int64_t head_dim)
-{
-    row_times_columns(p, scaled_q, k_columns, head_dim);
-    row_times_columns(ds, dout, v_columns, head_dim);
-    for (int j = 0; j < KEYS; j++) {
-        float weight = exp_f32(p[j] - lse), slope = weight * (ds[j] - delta);
-        p[j] = j < count ? weight : 0.0f;
-        ds[j] = j < count ? slope : 0.0f;
-    }
-}
-
-static void grad_queries(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
-                         int64_t first_query, float *buffer)
-{
-    int64_t dim = a->head_dim, group = a->heads / a->kv_heads;
-    int64_t queries = smaller(QUERIES, p->q_len - first_query), rows = queries * group;
-    float *k = buffer, *k_columns = k + KEYS * dim, *v = k_columns + KEYS * dim, *v_columns = v + KEYS * dim;
-    float *q = v_columns + KEYS * dim, *dout = q + QUERIES * group * dim, *dq = dout + QUERIES * group * dim;
-    float weights[KEYS], ds[KEYS];
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t token = p->q_start + first_query + r / group, head = kv_head * group + r % group;
-        load_row(q + r * dim, a->q, a->type, (token * a->heads + head) * dim, dim);
-        load_row(dout + r * dim, a->dout, a->type, (token * a->heads + head) * dim, dim);
-        for (int64_t d = 0; d < dim; d++) {
-            q[r * dim + d] *= a->scale;
-            dq[r * dim + d] = 0;
-        }
-    }
-    int64_t last = first_query + queries;
-    for (int64_t key = 0; key < last; key += KEYS) {
-        int64_t present = smaller(KEYS, last - key);
-        load_block(k, k_columns, a->k, a->type, p->kv_start + key, present, kv_head, a->kv_heads, dim);
-        load_block(v, v_columns, a->v, a->type, p->kv_start + key, present, kv_head, a->kv_heads, dim);
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t query = first_query + r / group, count = smaller(KEYS, query + 1 - key);
-            if (count <= 0)
-                continue;
-            int64_t at = (p->q_start + query) * a->heads + kv_head * group + r % group;
-            score_gradients(weights, ds, q + r * dim, dout + r * dim, k_columns, v_columns, a->lse[at],
-                            a->delta[at], count, dim);
-            for (int64_t j = 0; j < count; j++)
-                add_scaled(dq + r * dim, ds[j] * a->scale, k + j * dim, dim);
-        }
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t at = (p->q_start + first_query + r / group) * a->heads + kv_head * group + r % group;
-        store_row(a->dq, a->type, at * dim, dq + r * dim, dim);
-    }
-}
-
-/* Rows are added head by head, query by query: one order, whoever computes the block. */
-static void grad_keys(const struct attention_data *a, const struct attention_piece *p, int64_t kv_head,
-                      int64_t first_key, float *buffer)
-{
-    int64_t dim = a->head_dim, group = a->heads / a->kv_heads, present = smaller(KEYS, p->kv_len - first_key);
-    float *rows = buffer, *k_columns = rows + KEYS * dim, *v_columns = k_columns + KEYS * dim;
-    float *dk = v_columns + KEYS * dim, *dv = dk + KEYS * dim, *q = dv + KEYS * dim, *dout = q + dim;
-    float weights[KEYS], ds[KEYS];
-    load_block(rows, k_columns, a->k, a->type, p->kv_start + first_key, present, kv_head, a->kv_heads, dim);
-    load_block(rows, v_columns, a->v, a->type, p->kv_start + first_key, present, kv_head, a->kv_heads, dim);
-    memset(dk, 0, (size_t)(2 * KEYS * dim) * sizeof *dk);
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
-        for (int64_t query = first_key; query < p->q_len; query++) {
-            int64_t at = (p->q_start + query) * a->heads + head,
-                    count = smaller(present, query + 1 - first_key);
-            load_row(q, a->q, a->type, at * dim, dim);
-            load_row(dout, a->dout, a->type, at * dim, dim);
-            for (int64_t d = 0; d < dim; d++)
-                q[d] *= a->scale;
-            score_gradients(weights, ds, q, dout, k_columns, v_columns, a->lse[at], a->delta[at], count, dim);
-            for (int64_t j = 0; j < count; j++) {
-                add_scaled(dk + j * dim, ds[j], q, dim);
-                add_scaled(dv + j * dim, weights[j], dout, dim);
-            }
-        }
-    for (int64_t j = 0; j < present; j++) {
-        int64_t at = ((p->kv_start + first_key + j) * a->kv_heads + kv_head) * dim;
-        store_row(a->dk, a->type, at, dk + j * dim, dim);
-        store_row(a->dv, a->type, at, dv + j * dim, dim);
-    }
-}
-
-static const struct attention_kernels attention_kernels = {
-    .forward = forward,
-    .delta = delta_rows,
-    .grad_queries = grad_queries,
-    .grad_keys = grad_keys,
-};
 
 #endif

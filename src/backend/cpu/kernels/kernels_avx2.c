@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/attention.h"
+#include "backend/cpu/kernels/attention_grad.h"
 #include "backend/cpu/kernels/flat.h"
 #include "backend/cpu/kernels/row.h"
 
