@@ -85,6 +85,8 @@ int comm_body_status(int status, struct error *err)
 void comm_name_rank(struct error *err, int rank)
 {
     char where[sizeof err->where];
+    if (err->kind == ERROR_INPUT && err->where[0] != '\0')
+        return; /* wrong input is wrong for all ranks: which one met it first says nothing */
     int n = snprintf(where, sizeof where, "rank %d", rank);
     if (err->where[0] != '\0')
         snprintf(where + n, sizeof where - (size_t)n, ": %.*s", (int)sizeof where - 32, err->where);
@@ -360,6 +362,7 @@ int comm_exchange_create(struct comm *c, size_t capacity, size_t part_capacity, 
     out->internal = s;
     if (comm_window_create(c, capacity, false, &s->send, err) == 0) {
         out->send = s->send.memory;
+        out->peers = s->send.part;
         if (c->ops->exchange_create(out, s, err) == 0)
             return 0;
         comm_window_free(c, &s->send);

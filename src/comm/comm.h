@@ -144,8 +144,8 @@ struct comm_exchange {
     struct comm *comm;
     void *send; /* capacity bytes, page-aligned; device memory once adopted by a backend */
     size_t capacity;
-    void *const *peers; /* [size]: each rank's send buffer as seen from here (shared memory; for a
-                           backend to adopt); NULL entries where it cannot be seen */
+    void *const *peers; /* [size]: each rank's send buffer as seen from here, for a backend to adopt: all
+                           of them in shared memory, else the own one alone; NULL where it cannot be seen */
     void *staging; /* messages: (size-1) * staging_part bytes for received parts; else (and alone) NULL */
     size_t staging_bytes;
     void *internal; /* private */

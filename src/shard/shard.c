@@ -156,17 +156,10 @@ static int sender_make(struct shard *s, int64_t elements, int64_t run, int *out,
     *out = s->sender_count++;
     s->held.sent += elements * 4;
     s->held.received += (int64_t)sender->exchange.staging_bytes;
-    int ranks = comm_size(s->comm);
-    bool peers = false;
-    for (int r = 0; r < ranks; r++) {
-        if (!sender->exchange.peers || !sender->exchange.peers[r])
-            continue;
-        peers = true;
-        if (backend_adopt(s->backend, sender->exchange.peers[r], sender->exchange.capacity, err) != 0)
+    for (int r = 0; r < comm_size(s->comm); r++)
+        if (sender->exchange.peers[r] &&
+            backend_adopt(s->backend, sender->exchange.peers[r], sender->exchange.capacity, err) != 0)
             return -1;
-    }
-    if (!peers && backend_adopt(s->backend, sender->exchange.send, sender->exchange.capacity, err) != 0)
-        return -1;
     if (sender->exchange.staging)
         return backend_adopt(s->backend, sender->exchange.staging, sender->exchange.staging_bytes, err);
     return 0;
@@ -268,15 +261,9 @@ static void sender_free(struct shard *s, struct shard_sender *sender)
 {
     if (!sender->made)
         return;
-    bool peers = false;
-    for (int r = 0; r < comm_size(s->comm); r++) {
-        if (!sender->exchange.peers || !sender->exchange.peers[r])
-            continue;
-        peers = true;
-        backend_disown(s->backend, sender->exchange.peers[r]);
-    }
-    if (!peers)
-        backend_disown(s->backend, sender->exchange.send);
+    for (int r = 0; r < comm_size(s->comm); r++)
+        if (sender->exchange.peers[r])
+            backend_disown(s->backend, sender->exchange.peers[r]);
     if (sender->exchange.staging)
         backend_disown(s->backend, sender->exchange.staging);
     comm_exchange_free(&sender->exchange);

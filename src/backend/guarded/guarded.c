@@ -200,6 +200,28 @@ static void add_range(struct command *c, const void *data, size_t bytes, bool wr
     r->poisoned = false;
 }
 
+/* A backend that does not share the host's memory could not reach it. */
+static int check_device(struct guarded *g, const void *data, size_t bytes, const char *what,
+                        struct error *err)
+{
+    if (!data || bytes == 0 || guarded_watches(&g->memory, data, bytes))
+        return 0;
+    return error_set(err, ERROR_RUN, "guarded backend", "allocate or adopt it first",
+                     "%s uses memory that is not the device's", what);
+}
+
+static int check_operands(struct guarded *g, const struct op_call *call, struct error *err)
+{
+    const char *name = op_name(call->op);
+    for (int i = 0; i < call->inputs; i++)
+        if (check_device(g, call->in[i].data, (size_t)operand_bytes(&call->in[i]), name, err) != 0)
+            return -1;
+    for (int i = 0; i < call->outputs; i++)
+        if (check_device(g, call->out[i].data, (size_t)operand_bytes(&call->out[i]), name, err) != 0)
+            return -1;
+    return check_device(g, call->workspace, call->workspace_bytes, name, err);
+}
+
 /* Outputs that no input shares and whose old contents do not matter. */
 static void mark_poisoned(struct command *c, const struct op_call *call, int outputs_at)
 {
@@ -230,15 +252,17 @@ static int guarded_run(struct backend *b, int stream, const struct op_call *call
     mark_poisoned(&c, call, outputs_at);
     add_range(&c, call->workspace, call->workspace_bytes, true);
     pthread_mutex_lock(&g->lock);
-    int status = enqueue(g, stream, &c, err);
+    int status = check_operands(g, call, err);
+    if (status == 0)
+        status = enqueue(g, stream, &c, err);
     pthread_mutex_unlock(&g->lock);
     return status;
 }
 
-static int guarded_copy(struct backend *b, int stream, void *to, const void *from, size_t bytes,
-                        struct error *err)
+/* The ends that are said to be on the device are. */
+static int transfer(struct guarded *g, int stream, void *to, bool to_device, const void *from,
+                    bool from_device, size_t bytes, struct error *err)
 {
-    struct guarded *g = guarded_of(b);
     if (bytes == 0)
         return 0;
     struct command c = {.kind = COMMAND_COPY};
@@ -246,21 +270,31 @@ static int guarded_copy(struct backend *b, int stream, void *to, const void *fro
     add_range(&c, from, bytes, false);
     c.ranges[0].poisoned = !overlap(&c.ranges[0], &c.ranges[1]);
     pthread_mutex_lock(&g->lock);
-    int status = enqueue(g, stream, &c, err);
+    int status = to_device ? check_device(g, to, bytes, "a transfer", err) : 0;
+    if (status == 0 && from_device)
+        status = check_device(g, from, bytes, "a transfer", err);
+    if (status == 0)
+        status = enqueue(g, stream, &c, err);
     pthread_mutex_unlock(&g->lock);
     return status;
+}
+
+static int guarded_copy(struct backend *b, int stream, void *to, const void *from, size_t bytes,
+                        struct error *err)
+{
+    return transfer(guarded_of(b), stream, to, true, from, true, bytes, err);
 }
 
 static int guarded_upload(struct backend *b, int stream, void *device, const void *host, size_t bytes,
                           struct error *err)
 {
-    return guarded_copy(b, stream, device, host, bytes, err);
+    return transfer(guarded_of(b), stream, device, true, host, false, bytes, err);
 }
 
 static int guarded_download(struct backend *b, int stream, void *host, const void *device, size_t bytes,
                             struct error *err)
 {
-    return guarded_copy(b, stream, host, device, bytes, err);
+    return transfer(guarded_of(b), stream, host, false, device, true, bytes, err);
 }
 
 static int guarded_record(struct backend *b, int stream, int event, struct error *err)

@@ -5,7 +5,8 @@
  * queue is full: then the oldest), stream by stream, as late as waits allow. What a call will write is
  * filled with 0xFF bytes (NaN) when it is enqueued, and workspace before it is used: so a missing
  * wait reads poison. During an op only the pages of its operands are open, inputs read-only where no
- * output shares the page. backend_begin_access() on memory that queued work still touches is an error.
+ * output shares the page. Operands that were neither allocated here nor adopted are an error, and so is
+ * backend_begin_access() on memory that queued work still touches.
  *
  * Everything is under one lock; it is for tests, not for speed. */
 #ifndef TERCET_BACKEND_GUARDED_GUARDED_H

@@ -92,6 +92,18 @@ bool guarded_drop(struct guarded_memory *m, void *memory)
     return false;
 }
 
+bool guarded_watches(const struct guarded_memory *m, const void *data, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)data;
+    for (size_t i = 0; i < m->count; i++) {
+        uintptr_t base = (uintptr_t)m->regions[i].base;
+        if (from >= base && from - base <= m->regions[i].bytes &&
+            bytes <= m->regions[i].bytes - (from - base))
+            return true;
+    }
+    return false;
+}
+
 /* The part of a range in a region, as pages first … end-1. */
 static bool touched_pages(const struct guarded_memory *m, const struct region *r, const void *data,
                           size_t bytes, size_t *first, size_t *end)

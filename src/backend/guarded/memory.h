@@ -29,6 +29,9 @@ int guarded_watch(struct guarded_memory *m, void *memory, size_t bytes, struct e
 /* Ends the watch over the region that begins here; unmaps it if it was mapped. False: there is none. */
 bool guarded_drop(struct guarded_memory *m, void *memory);
 
+/* The range lies within one watched region. */
+bool guarded_watches(const struct guarded_memory *m, const void *data, size_t bytes);
+
 enum guarded_use { GUARDED_CLOSED, GUARDED_READ, GUARDED_WRITE };
 /* Sets the protection of all watched pages that the range touches. Pages that are held open stay so;
  * memory that is not watched is left alone. */
