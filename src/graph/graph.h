@@ -2,8 +2,9 @@
  *
  *     struct graph *g = graph_create();
  *     int x = graph_input(g, "hidden", DTYPE_BF16, 2, (int64_t[]){GRAPH_TOKENS, 60}, true);
- *     int n = graph_rmsnorm(g, x, graph_param(g, 0), 1e-5f);
- *     graph_output(g, "hidden", graph_linear(g, n, graph_param(g, 1), GRAPH_NONE));
+ *     int norm = graph_param(g, 0, DTYPE_BF16, 1, (int64_t[]){60}, true);
+ *     int w = graph_param(g, 1, DTYPE_BF16, 2, (int64_t[]){60, 60}, true);
+ *     graph_output(g, "hidden", graph_linear(g, graph_rmsnorm(g, x, norm, 1e-5f), w, GRAPH_NONE));
  *     if (graph_check(g, err) != 0) …
  *
  * Values are numbers (static single assignment). Builder errors are sticky: a call with a wrong shape
@@ -103,7 +104,7 @@ int graph_cache_write(struct graph *g, int rows, int slots, int cache);
 int graph_swiglu(struct graph *g, int gate, int up);
 int graph_add(struct graph *g, int a, int b);
 int graph_gather_rows(struct graph *g, int x, int index);
-/* Adds to nothing: loss[T] f32 as an output value; its gradient is seeded by the input "loss_scale"
+/* loss[T] f32, one number a token, not summed. As an output its gradient is seeded by the input "loss_scale"
  * ([1] f32) that graph_differentiate makes. */
 int graph_loss(struct graph *g, int x, int w, int targets);
 

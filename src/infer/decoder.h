@@ -2,10 +2,15 @@
  * tokens kept in a cache.
  *
  *     struct decoder *d;
- *     decoder_create(&d, model, comm, backend, &(struct decoder_options){.compute = DTYPE_F32, .capacity =
- * 512}, err) decoder_load(d, &weights, err)                  // of weights_open decoder_feed(d, prompt, n,
- * logits, err)         // logits[vocab_size] of what follows the prompt for (;;) { id = …; decoder_feed(d,
- * &id, 1, logits, err); } decoder_reset(d)                                // another sequence
+ *     struct decoder_options options = {.compute = DTYPE_F32, .capacity = 512};
+ *     decoder_create(&d, model, comm, backend, &options, err);
+ *     decoder_load(d, &weights, err);            // of weights_open
+ *     decoder_feed(d, prompt, n, logits, err);   // logits[vocab_size] of what follows the prompt
+ *     for (;;) {
+ *         id = …;
+ *         decoder_feed(d, &id, 1, logits, err);
+ *     }
+ *     decoder_reset(d);                          // another sequence
  *     decoder_free(d);
  *
  * All memory is allocated by decoder_create; nothing is allocated while decoding. How a sequence is cut into

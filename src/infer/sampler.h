@@ -1,8 +1,10 @@
 /* Sampling: from the logits of a position to the next token.
  *
  *     struct sampler s;
- *     sampler_create(&s, vocab_size, &(struct sampler_options){.temperature = 0.8, .top_p = 0.9, .seed = 7},
- * err) id = sampler_pick(&s, logits); sampler_free(&s);
+ *     struct sampler_options options = {.temperature = 0.8, .top_p = 0.9, .seed = 7};
+ *     sampler_create(&s, vocab_size, &options, err);
+ *     id = sampler_pick(&s, logits);
+ *     sampler_free(&s);
  *
  * Temperature 0 takes the largest logit. Otherwise logits are divided by the temperature, the top_k largest
  * stay, of these the fewest that together have probability top_p, and one is drawn by its probability among

@@ -289,20 +289,25 @@ void engine_free(struct engine *e)
     free(e);
 }
 
+struct initial {
+    const struct model *model;
+    uint64_t seed;
+};
+
 static int fill_initial(void *context, int unit, int param, int64_t first, int64_t n, float *out,
                         struct error *err)
 {
     (void)err;
-    const struct engine *e = ((void **)context)[0];
-    const uint64_t *seed = ((void **)context)[1];
-    model_init_values(e->model, &e->model->units[unit].params[param], *seed, first, n, out);
+    const struct initial *initial = context;
+    const struct model *m = initial->model;
+    model_init_values(m, &m->units[unit].params[param], initial->seed, first, n, out);
     return 0;
 }
 
 int engine_init_weights(struct engine *e, uint64_t seed, struct error *err)
 {
-    void *context[] = {e, &seed};
-    return shard_fill(e->shard, SHARD_MASTER, fill_initial, context, err);
+    struct initial initial = {e->model, seed};
+    return shard_fill(e->shard, SHARD_MASTER, fill_initial, &initial, err);
 }
 
 void engine_check(struct engine *e)
