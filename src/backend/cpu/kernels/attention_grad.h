@@ -10,14 +10,15 @@
 
 /* Where the parts of a buffer begin, and a tile's place. */
 struct grad_parts {
-    float *k, *k_columns, *v_columns, *scratch;                  /* of the keys */
-    float *q, *dout, *q_factor, *dout_factor, *weights, *slopes; /* of ROWS rows */
-    float *dq, *dk, *dv;                                         /* sums of the tile's queries and keys */
+    float *k, *k_columns, *v_columns, *scratch; /* of the keys */
+    /* Of ROWS rows; the factors of scores are q and dout themselves where they are not pairs. */
+    float *q, *dout, *q_factor, *dout_factor, *weights, *slopes;
+    float *dq, *dk, *dv; /* sums of the tile's queries and keys */
     int64_t first_query, first_key, keys, rows;
     int64_t kv_head;
 };
 
-static struct grad_parts grad_parts(float *buffer, int64_t depth)
+static struct grad_parts grad_parts(float *buffer, enum dtype type, int64_t depth)
 {
     struct grad_parts b = {0};
     b.k = buffer;
@@ -30,6 +31,10 @@ static struct grad_parts grad_parts(float *buffer, int64_t depth)
     b.dout_factor = b.q_factor + ROWS * depth;
     b.weights = b.dout_factor + ROWS * depth;
     b.slopes = b.weights + ROWS * KEYS;
+    if (!in_pairs(type)) {
+        b.q_factor = b.q;
+        b.dout_factor = b.dout;
+    }
     return b;
 }
 
@@ -69,6 +74,8 @@ static void grad_rows(const struct attention_data *a, const struct attention_pie
         load_row(b->dout + r * depth, a->dout, a->type, at, dim);
         memset(b->q + r * depth + dim, 0, (size_t)(depth - dim) * sizeof(float));
         memset(b->dout + r * depth + dim, 0, (size_t)(depth - dim) * sizeof(float));
+        if (!in_pairs(a->type))
+            continue;
         load_factor(b->q_factor + r * width, a->q, a->type, at, dim, depth);
         load_factor(b->dout_factor + r * width, a->dout, a->type, at, dim, depth);
     }
@@ -129,7 +136,7 @@ static void grad_tile(const struct attention_data *a, const struct attention_pie
                       int64_t query_block, int64_t key_block, float *buffer)
 {
     int64_t dim = a->head_dim, depth = attention_depth(dim), group = a->heads / a->kv_heads;
-    struct grad_parts b = grad_parts(buffer, depth);
+    struct grad_parts b = grad_parts(buffer, a->type, depth);
     b.kv_head = kv_head;
     b.first_query = query_block * KEYS;
     b.first_key = key_block * KEYS;
