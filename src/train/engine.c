@@ -47,6 +47,21 @@ static int compile_kind(const struct model *m, struct backend *backend, const st
     return status;
 }
 
+/* All figures of a plan fit an int64_t: a unit keeps at most some tens of values a token, each at most as
+ * wide as the widest projection, and ranks of one machine are at most COMM_MAX_LOCAL_RANKS. */
+static bool countable(const struct model *m, const struct engine_options *o)
+{
+    const struct model_config *c = &m->config;
+    const int64_t widths[] = {c->hidden_size, c->intermediate_size, c->heads * c->head_dim,
+                              c->kv_heads * c->head_dim};
+    double widest = 1, most = 0x1p62 / COMM_MAX_LOCAL_RANKS;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if ((double)widths[i] > widest)
+            widest = (double)widths[i];
+    double activations = (double)max_tokens(o) * widest * m->unit_count * 4 * 64;
+    return activations + 64.0 * (double)model_parameter_count(m) < most;
+}
+
 static int compile(const struct model *m, struct backend *backend, const struct engine_options *o,
                    struct program **programs, struct error *err)
 {
@@ -54,6 +69,11 @@ static int compile(const struct model *m, struct backend *backend, const struct 
         return error_set(err, ERROR_INPUT, "train.micro_batch", "make micro_batch or seq_len smaller",
                          "%lld rows of %lld positions are more than 2^31-1", (long long)o->micro_batch,
                          (long long)o->seq_len);
+    if (!countable(m, o))
+        return error_set(
+            err, ERROR_INPUT, "train.micro_batch", "make micro_batch, seq_len or the model smaller",
+            "%lld rows of %lld positions in a model of this size are more bytes than can be counted",
+            (long long)o->micro_batch, (long long)o->seq_len);
     if (m->kinds > ENGINE_MAX_KINDS)
         return error_set(err, ERROR_RUN, "model", NULL, "more than %d kinds of units", ENGINE_MAX_KINDS);
     for (int u = 0; u < m->unit_count; u++) {

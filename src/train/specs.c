@@ -46,8 +46,11 @@ int model_specs_create(struct model_specs *s, const struct model *m, struct erro
             s->elements[at] = model_param_elements(&m->units[u].params[k]);
             s->decay[at++] = m->units[u].params[k].decay;
             spec->param_count++;
-            spec->referred = spec->referred || model_specs_referred(m, u, k);
         }
     }
+    for (int u = 0; u < m->unit_count; u++)
+        for (int k = 0; k < m->units[u].param_count; k++)
+            if (!model_specs_owns(m, u, k))
+                s->units[m->units[u].params[k].unit].referred = true;
     return 0;
 }

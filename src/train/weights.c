@@ -1,16 +1,12 @@
 #include "train/weights.h"
 
 #include "formats/json.h"
+#include "train/specs.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_owned(const struct model *m, int unit, int param)
-{
-    return m->units[unit].params[param].unit == unit;
-}
 
 static bool shape_matches(const struct safetensors_tensor *t, const struct model_param *p)
 {
@@ -47,7 +43,7 @@ static bool knows(const struct model *m, const char *name)
 {
     for (int u = 0; u < m->unit_count; u++)
         for (int k = 0; k < m->units[u].param_count; k++)
-            if (is_owned(m, u, k) && strcmp(m->units[u].params[k].name, name) == 0)
+            if (model_specs_owns(m, u, k) && strcmp(m->units[u].params[k].name, name) == 0)
                 return true;
     return false;
 }
@@ -59,7 +55,8 @@ int weights_open(struct safetensors_set *set, const struct model *model, const c
         return -1;
     for (int u = 0; u < model->unit_count; u++) {
         for (int k = 0; k < model->units[u].param_count; k++) {
-            if (is_owned(model, u, k) && check_param(set, &model->units[u].params[k], directory, err) != 0) {
+            if (model_specs_owns(model, u, k) &&
+                check_param(set, &model->units[u].params[k], directory, err) != 0) {
                 safetensors_set_close(set);
                 return -1;
             }
@@ -148,7 +145,7 @@ static int order_make(struct save *s, int64_t limit, struct error *err)
         return error_memory(err, count * sizeof *s->parts, "a checkpoint");
     for (int u = 0; u < m->unit_count; u++) {
         for (int k = 0; k < m->units[u].param_count; k++) {
-            if (!is_owned(m, u, k))
+            if (!model_specs_owns(m, u, k))
                 continue;
             int64_t bytes = dtype_bytes(s->type, model_param_elements(&m->units[u].params[k]));
             if (s->part_count == 0 || s->parts[s->part_count - 1].bytes + bytes > limit) {
