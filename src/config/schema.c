@@ -166,7 +166,7 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
     {"eval.at_start", KEY_BOOL, AT(eval.at_start), "true", .free = true,
      .help = "evaluate before the first step"},
     {"log.every", KEY_INT, AT(log.every), "1", .free = true, .min = 1, ANY_COUNT,
-     .help = "steps between lines of metrics.jsonl"},
+     .help = "steps between progress lines and TensorBoard points; metrics.jsonl has every step"},
     {"log.tensorboard", KEY_BOOL, AT(log.tensorboard), "true", .free = true,
      .help = "write TensorBoard event files"},
 };
