@@ -48,7 +48,7 @@ struct evaluation {
 
 static const struct argp_option options_table[] = {
     {"data", OPTION_DATA, "FILE", 0,
-     "JSON Lines or .txt, also .gz or .zst; more files may follow, or more --data", 1},
+     "JSON Lines or .txt, also .gz, .zst or .xz; more files may follow, or more --data", 1},
     {"text", OPTION_TEXT, "FIELD", 0, "The JSON field that holds the text; default: text", 1},
     {"seq-len", OPTION_SEQ_LEN, "N", 0, "Positions of a row; default: 1024, or the model's if fewer", 1},
     {"ranks", 'n', "RANKS", 0,

@@ -85,8 +85,6 @@ int comm_body_status(int status, struct error *err)
 void comm_name_rank(struct error *err, int rank)
 {
     char where[sizeof err->where];
-    if (err->kind == ERROR_INPUT && err->where[0] != '\0')
-        return; /* wrong input is wrong for all ranks: which one met it first says nothing */
     int n = snprintf(where, sizeof where, "rank %d", rank);
     if (err->where[0] != '\0')
         snprintf(where + n, sizeof where - (size_t)n, ": %.*s", (int)sizeof where - 32, err->where);

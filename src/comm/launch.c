@@ -209,8 +209,11 @@ static void watch(struct launch *l)
                             number == SIGINT ? "SIGINT" : "SIGTERM");
                 end_all(l, 128 + number);
                 kill_all(l);
-            } else
-                atomic_store(&l->region->stop, (uint32_t)l->signals.first);
+            } else if (atomic_exchange(&l->region->stop, (uint32_t)l->signals.first) == 0)
+                log_info(
+                    l->log,
+                    "stopping at the end of this step, then saving; a second signal ends the run at once, "
+                    "without saving");
         }
         reap(l);
         double ending = l->ending ? clock_seconds() - l->ending_since : 0;

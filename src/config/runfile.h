@@ -86,7 +86,6 @@ struct run_config {
         int64_t zero, threads;
         enum comm_transport transport;
         bool overlap;
-        double watchdog; /* seconds */
     } parallel;
     struct {
         char *name, *isa; /* as backend_create takes them */

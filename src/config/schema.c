@@ -74,7 +74,8 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
      .help = "start from random weights: the path of a config.json, or its keys as a map"},
 
     {"data.train", KEY_TEXTS, AT(data.train), .required = true,
-     .help = "files and globs: JSONL (one object a line) or .txt (one document a file), also .gz and .zst"},
+     .help =
+         "files and globs: JSONL (one object a line) or .txt (one document a file), also .gz, .zst and .xz"},
     {"data.eval", KEY_TEXTS, AT(data.eval), .help = "the same, for evaluation"},
     {"data.text", KEY_TEXT, AT(data.text), "text", .help = "field of a JSONL line that holds the text"},
     {"data.seq_len", KEY_INT, AT(data.seq_len), .required = true, .min = 1, .max = 1 << 24,
@@ -144,8 +145,7 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
      .help = "how ranks exchange data; auto: shm with -n, mpi under an MPI launcher"},
     {"parallel.overlap", KEY_BOOL, AT(parallel.overlap), "true", .free = true,
      .help = "fetch the next unit while one computes"},
-    {"parallel.watchdog", KEY_NUMBER, AT(parallel.watchdog), "60", .free = true, .above_min = true,
-     .max = 1e9, .help = "seconds of missed heartbeats before a rank counts as lost"},
+    {"parallel.watchdog", KEY_LATER, .help = "seconds of missed heartbeats before a rank counts as lost"},
 
     {"backend.name", KEY_TEXT, AT(backend.name), "auto", .choices = backends,
      .help = "where ops are computed; reference and guarded are for tests"},

@@ -36,7 +36,7 @@ static void item_place(const struct text_item *item, char out[512])
 }
 
 static const char skip_remedy[] =
-    "mend it, or set data.bad_lines: skip to leave such documents out and count them";
+    "mend it, or leave such documents out, counted (data.bad_lines: skip in a run file, --bad-lines skip)";
 
 static int invalid_utf8(const struct text_item *item, size_t at, struct error *err)
 {
@@ -94,7 +94,9 @@ int document_extract(const struct text_item *item, const char *field, struct doc
     } else if (!value) {
         *reason = DATA_MISSING_FIELD;
         error_set(err, ERROR_INPUT, place,
-                  "name the field that holds the text with data.text, or set data.bad_lines: skip",
+                  "name the field that holds the text (data.text in a run file, --text), or leave such "
+                  "documents out, counted "
+                  "(data.bad_lines: skip, --bad-lines skip)",
                   "the object has no field \"%s\"", field);
     } else {
         *reason = DATA_NOT_STRING;

@@ -26,12 +26,13 @@ struct checkpoint_state {
 };
 
 struct checkpoint_options {
-    const char *output;    /* the run's directory */
-    const char *tokenizer; /* directory or tokenizer.json whose files are copied; NULL: none */
-    const char *run_yaml;  /* the resolved run file's text */
-    enum dtype type;       /* of the model files */
-    int64_t keep;          /* newest checkpoints that stay; 0: all */
-    int64_t bos, eos, pad; /* for config.json; -1: as the model's configuration has it */
+    const char *output;        /* the run's directory */
+    const char *tokenizer;     /* directory or tokenizer.json whose files are copied; NULL: none */
+    const char *run_yaml;      /* the resolved run file's text */
+    enum dtype type;           /* of the model files */
+    int64_t keep;              /* newest checkpoints that stay; 0: all */
+    int64_t bos, eos, pad;     /* for config.json; -1: as the model's configuration has it */
+    bool no_generation_config; /* the tokenizer directory's generation_config.json no longer holds */
 };
 
 /* Bytes that one checkpoint takes whose model files are of this type. */

@@ -71,6 +71,28 @@ static int write_config(struct saver *s, struct error *err)
     return status;
 }
 
+/* GPT-2's oldest form has vocab.json and merges.txt alone, which AutoTokenizer cannot tell the class of. */
+static int write_legacy_config(struct saver *s, const char *directory, struct error *err)
+{
+    static const char text[] = "{\n"
+                               "  \"tokenizer_class\": \"GPT2Tokenizer\",\n"
+                               "  \"add_prefix_space\": false,\n"
+                               "  \"bos_token\": \"<|endoftext|>\",\n"
+                               "  \"eos_token\": \"<|endoftext|>\",\n"
+                               "  \"unk_token\": \"<|endoftext|>\"\n"
+                               "}\n";
+    static const char *const newer[] = {"tokenizer.json", "tokenizer_config.json"};
+    bool needed = directory != NULL;
+    for (size_t i = 0; needed && i < sizeof newer / sizeof *newer; i++) {
+        char *path = file_join(directory, newer[i]);
+        if (!path)
+            return error_memory(err, 0, "a path");
+        needed = !file_exists(path);
+        free(path);
+    }
+    return needed ? write_small(s, newer[1], text, sizeof text - 1, err) : 0;
+}
+
 /* Copies the tokenizer's files, as they are. */
 static int write_tokenizer(struct saver *s, struct error *err)
 {
@@ -85,6 +107,8 @@ static int write_tokenizer(struct saver *s, struct error *err)
     for (size_t i = 0; i < sizeof names / sizeof *names && status == 0; i++) {
         if (!directory && i > 0)
             break;
+        if (s->options->no_generation_config && strcmp(names[i], "generation_config.json") == 0)
+            continue;
         char *path = directory ? file_join(source, names[i]) : strdup(source), *text = NULL;
         size_t n;
         if (!path)
@@ -97,7 +121,7 @@ static int write_tokenizer(struct saver *s, struct error *err)
         free(text);
         free(path);
     }
-    return status;
+    return status == 0 ? write_legacy_config(s, directory ? source : NULL, err) : -1;
 }
 
 static int write_state(struct saver *s, struct error *err)

@@ -129,12 +129,12 @@ int metrics_step(struct metrics *m, const struct metrics_step *s, const struct l
                            event_writer_flush(&m->events, err) != 0))
         return -1;
     char left[32], peak[48] = "";
-    if (s->peak_share > 0)
+    if (s->peak_share > 0 && s->peak_share <= 1)
         snprintf(peak, sizeof peak, "  %.0f %% of peak", 100 * s->peak_share);
-    log_progress(log, s->step == s->total,
-                 "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f tokens/s%s  %s left",
-                 (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm, rate, peak,
-                 format_duration(s->seconds_left, left));
+    log_progress(
+        log, s->step == s->total, "step %lld/%lld  loss %.4f  lr %.3g  norm %.3f  %.0f tokens/s  %s left%s",
+        (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm, rate,
+        format_duration(s->seconds_left, left), peak); /* what a narrow terminal cuts off stands last */
     return 0;
 }
 

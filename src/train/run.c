@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,10 @@ static int prepare(struct train_run *run, struct error *err)
     fill_plan_data(run);
     if (make_backend(run, err) != 0 || compare_probes(run, err) != 0)
         return -1;
+    /* Only tokenizing needs it, and a large vocabulary takes a hundred megabytes. */
+    tokenizer_free(run->tokenizer);
+    run->tokenizer = NULL;
+    malloc_trim(0);
     run->schedule = o->schedule;
     run->schedule.total = run->plan.total_steps;
     run->adamw = o->adamw;
@@ -291,7 +296,8 @@ static int start(struct train_run *run, struct error *err)
                                                   .keep = o->keep,
                                                   .bos = run->bos,
                                                   .eos = run->eos,
-                                                  .pad = run->pad};
+                                                  .pad = run->pad,
+                                                  .no_generation_config = run->eos_changed};
     /* OUTPUT last: weights that cannot be read leave it as it was. */
     if (engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
         batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 ||
@@ -336,12 +342,20 @@ static int evaluate(struct train_run *run, int64_t step, struct error *err)
 
 /* Product FLOPs that a step needed (attention by the real pieces; recompute and padding are not needed) a
  * second, as a share of the peak; 0: not known. */
-static double peak_share(const struct train_run *run, const struct step_result *r, double seconds)
+static double peak_share(struct train_run *run, const struct step_result *r, double seconds)
 {
     if (run->peak <= 0 || seconds <= 0 || r->tokens == 0)
         return 0;
     double tokens = (double)r->tokens, context = 2.0 * (double)r->pairs / tokens;
-    return tokens * model_flops_per_token(run->model, context) / seconds / run->peak;
+    double share = tokens * model_flops_per_token(run->model, context) / seconds / run->peak;
+    if (share > 1 && !run->peak_doubted)
+        log_warning(
+            run->log,
+            "this step reached %.0f %% of the product peak that is kept for this machine, which is too "
+            "low then: run `tercet doctor` while nothing else runs",
+            100 * share);
+    run->peak_doubted = run->peak_doubted || share > 1;
+    return share;
 }
 
 /* Why to stop after this step: a signal's number, STOP_FILE, or 0; the same on all ranks. */

@@ -23,6 +23,8 @@ struct train_run {
     struct tokenizer *tokenizer;
     const char *tokenizer_path;
     int64_t bos, eos, pad; /* -1: none */
+    bool eos_changed;      /* model.from names another one */
+    bool peak_doubted;     /* a step was faster than the peak that is kept */
     struct train_data data, eval;
     struct engine_options engine_options;
     struct engine *engine;

@@ -116,8 +116,25 @@ static void warn_of_length(const struct train_run *run)
     if (rows > most)
         log_warning(
             quiet_log(run),
-            "data.seq_len %lld is beyond the model's max_position_embeddings %lld, which stays as it is",
+            "data.seq_len %lld is beyond the model's max_position_embeddings %lld, which stays as it is: "
+            "set it in model.config for rows of this length",
             (long long)rows, (long long)most);
+}
+
+/* A model that is trained further ends its text as the tokenizer says from now on. */
+static void compare_eos(struct train_run *run)
+{
+    const struct model_config *c = &run->model->config;
+    bool named = c->eos_count == 0 || run->eos < 0;
+    for (int i = 0; i < c->eos_count; i++)
+        named = named || c->eos[i] == run->eos;
+    run->eos_changed = !named;
+    if (!named)
+        log_warning(
+            quiet_log(run),
+            "config.json names EOS %lld, the tokenizer %lld: the model is written with the tokenizer's, and "
+            "generation_config.json is left out",
+            (long long)c->eos[0], (long long)run->eos);
 }
 
 int run_setup_model(struct train_run *run, struct error *err)
@@ -130,7 +147,10 @@ int run_setup_model(struct train_run *run, struct error *err)
         if (model_load_config(&run->model, o->model_from, quiet_log(run), err) != 0)
             return -1;
         warn_of_length(run);
-        return special_tokens(run, err);
+        if (special_tokens(run, err) != 0)
+            return -1;
+        compare_eos(run);
+        return 0;
     }
     run->bos = tokenizer_bos(run->tokenizer);
     run->eos = tokenizer_eos(run->tokenizer);

@@ -338,7 +338,7 @@ static void test_killed_from_outside(void **state)
     assert_int_equal(out.status, 130);
     assert_false(out.signaled);
     assert_int_equal(out.err.kind, ERROR_NONE);
-    assert_int_equal(out.lines, 1); /* that says so */
+    assert_int_equal(out.lines, 2); /* that it stops, and that it does so without saving */
     munmap(s, sizeof *s);
 }
 
@@ -394,7 +394,7 @@ static void test_stop_requests(void **state)
                 fail_msg("%d ranks, sender %d: status %d, %s", ranks, i, out.status, out.err.what);
             for (int r = 0; r < ranks; r++)
                 assert_int_equal(s->seen[r], expected);
-            assert_int_equal(out.lines, 0);
+            assert_int_equal(out.lines, ranks > 1); /* the launcher says that the step is finished first */
             munmap(s, sizeof *s);
         }
 }

@@ -113,7 +113,7 @@ static void defaults(void **state)
     assert_int_equal(c.parallel.zero, 3);
     assert_int_equal(c.parallel.threads, 0);
     assert_int_equal(c.parallel.transport, COMM_AUTO);
-    assert_true(c.parallel.overlap && c.parallel.watchdog == 60);
+    assert_true(c.parallel.overlap);
     assert_string_equal(c.backend.name, "auto");
     assert_string_equal(c.backend.isa, "auto");
     assert_int_equal(c.checkpoint.every, 500);
@@ -152,7 +152,7 @@ static const char everything[] =
     "optimizer: {name: adamw, lr: 0.1, betas: [0, 0.999], eps: 1e-12, weight_decay: 0, clip: 0, decay_all: "
     "true}\n"
     "schedule: {name: cosine, warmup_steps: 7, min_lr: 3.3e-7, hf_schedule: true}\n"
-    "parallel: {zero: 0, threads: 3, transport: mpi, overlap: false, watchdog: 1.5}\n"
+    "parallel: {zero: 0, threads: 3, transport: mpi, overlap: false}\n"
     "backend: {name: guarded, isa: avx2}\n"
     "checkpoint: {every: 0, minutes: 12.5, keep: 0, dtype: bf16}\n"
     "eval: {every: 3, at_start: false}\n"
@@ -192,7 +192,7 @@ static void all_values(void **state)
     assert_true(c.schedule.min_lr == 3.3e-7 && c.schedule.hf_schedule && c.schedule.warmup_steps == 7);
     assert_int_equal(c.parallel.zero, 0);
     assert_int_equal(c.parallel.transport, COMM_MPI);
-    assert_true(c.parallel.watchdog == 1.5 && !c.parallel.overlap);
+    assert_true(!c.parallel.overlap);
     assert_string_equal(c.backend.name, "guarded");
     assert_string_equal(c.backend.isa, "avx2");
     assert_true(c.checkpoint.every == 0 && c.checkpoint.minutes == 12.5 && c.checkpoint.keep == 0);
@@ -324,7 +324,7 @@ static void missing_keys(void **state)
         "run.yaml: output is missing; add it: directory of this run: the resolved run file, metrics and "
         "checkpoints\n"
         "run.yaml: data.train is missing; add it: files and globs: JSONL (one object a line) or .txt (one "
-        "document a file), also .gz and .zst\n"
+        "document a file), also .gz, .zst and .xz\n"
         "run.yaml: data.seq_len is missing; add it: positions of one row\n"
         "run.yaml: train.global_batch is missing; add it: rows of one optimizer step, over all ranks\n"
         "run.yaml: train.micro_batch is missing; add it: rows of one forward and backward pass on one rank\n"
@@ -334,7 +334,7 @@ static void missing_keys(void **state)
         "N}\n");
     refuse_with("data.train=[]",
                 "run.yaml: data.train is missing; add it: files and globs: JSONL (one object a "
-                "line) or .txt (one document a file), also .gz and .zst\n");
+                "line) or .txt (one document a file), also .gz, .zst and .xz\n");
     const char *no_tokenizer[] = {"model={from: null, config: c.json}"};
     refuse(LEAST, no_tokenizer, 1,
            "run.yaml: tokenizer is missing, and model.config brings none; add tokenizer: DIR, a directory "
@@ -419,7 +419,6 @@ static void bounds(void **state)
         {"parallel.zero=4", "4 is too large, it must be at most 3"},
         {"parallel.zero=-1", "-1 is too small, it must be at least 0"},
         {"parallel.threads=5000", "5000 is too large, it must be at most 4096"},
-        {"parallel.watchdog=0", "0 is too small, it must be above 0"},
         {"optimizer.betas=[0.9, 1]", "1 is too large, it must be below 1"},
         {"optimizer.betas=[-0.1, 0.9]", "-0.1 is too small, it must be at least 0"},
         {"optimizer.lr=-1e-5", "-1e-05 is too small, it must be at least 0"},
@@ -624,7 +623,6 @@ static void written_text(void **state)
                                   "  threads: 0\n"
                                   "  transport: auto\n"
                                   "  overlap: true\n"
-                                  "  watchdog: 60.0\n"
                                   "backend:\n"
                                   "  name: auto\n"
                                   "  isa: auto\n"
@@ -671,7 +669,7 @@ static void differences(void **state)
         const char *change;
         int refused;
     } cases[] = {
-        {"parallel={zero: 0, threads: 2, transport: mpi, overlap: false, watchdog: 5}", 0},
+        {"parallel={zero: 0, threads: 2, transport: mpi, overlap: false}", 0},
         {"train.recompute=full", 0},
         {"backend.name=cpu", 0},
         {"backend.name=guarded", 0},
