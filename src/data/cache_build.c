@@ -218,7 +218,8 @@ static int fill_directory(struct build *b, const char *directory, struct error *
         result = encode_files(&b->options, &b->files, b->pool, b->log, writers, &b->manifest, err);
     if (result == 0 && b->manifest.summary.documents == 0) {
         const struct data_summary *s = &b->manifest.summary;
-        result = error_set(err, ERROR_INPUT, b->files.paths[0], "check the files and the name of the field (data.text, --text)",
+        result = error_set(err, ERROR_INPUT, b->files.paths[0],
+                           "check the files and the name of the field (data.text, --text)",
                            "no document is left: all %lld were dropped", (long long)data_summary_dropped(s));
     }
     if (result == 0)
