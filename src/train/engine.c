@@ -3,6 +3,7 @@
 
 #include "train/specs.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +244,7 @@ static int arena_make(struct engine *e, struct error *err)
     for (int u = 0; u < m->unit_count && status == 0; u++)
         status = unit_bind(e, u, hidden, gradient, rope, &at, err);
     e->work = at;
+    assert(status != 0 || at + e->memory.work <= e->arena + e->arena_bytes);
     free(hidden);
     return status;
 }

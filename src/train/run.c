@@ -265,6 +265,7 @@ void train_free(struct train_run *run)
     tokenizer_free(run->tokenizer);
     model_free(run->model);
     free(run->resume_from);
+    free(run->stop_path);
     if (run->lock >= 0)
         close(run->lock);
     free(run);
@@ -307,6 +308,9 @@ static int start(struct train_run *run, struct error *err)
     if (comm_broadcast(run->comm, &evaluation, sizeof evaluation, 0, err) != 0)
         return -1;
     run->evaluated = evaluation == run->state.step;
+    run->stop_path = file_join(o->output, "stop");
+    if (!run->stop_path)
+        return error_memory(err, strlen(o->output), "a path");
     run->state.data_hash = run->data.cache.content_hash;
     run->state.probe = run->probe;
     int local = comm_local_size(run->comm);
@@ -367,10 +371,8 @@ static int agree(struct train_run *run, double last_save, int64_t out[2], struct
     out[0] = signal ? SIGNAL_BASE + signal : 0;
     out[1] = 0;
     if (is_root(run)) {
-        char path[4200];
         struct stat st;
-        snprintf(path, sizeof path, "%s/stop", run->options->output);
-        if (!signal && stat(path, &st) == 0)
+        if (!signal && stat(run->stop_path, &st) == 0)
             out[0] = STOP_FILE;
         double minutes = run->options->checkpoint_minutes;
         out[1] = minutes > 0 && clock_seconds() - last_save >= 60 * minutes ? SAVE_DUE : 0;
@@ -456,12 +458,8 @@ static int loop(struct train_run *run, struct train_report *report, struct error
             continue;
         report->stop_signal = wish[0] >= SIGNAL_BASE ? (int)(wish[0] - SIGNAL_BASE) : 0;
         report->stopped_by_file = wish[0] == STOP_FILE;
-        if (report->stopped_by_file && is_root(run)) {
-            char *path = file_join(o->output, "stop");
-            if (path)
-                unlink(path);
-            free(path);
-        }
+        if (report->stopped_by_file && is_root(run))
+            unlink(run->stop_path);
         break;
     }
     report->seconds = clock_seconds() - started;

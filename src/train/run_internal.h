@@ -35,6 +35,7 @@ struct train_run {
     struct checkpoint_state state;
     struct checkpoint_options checkpoint;
     char *resume_from;
+    char *stop_path;    /* OUTPUT/stop: made before the first step, for steps allocate nothing */
     bool resume_inside; /* it lies in OUTPUT; rank 0 */
     bool evaluated;     /* metrics.jsonl has the evaluation of the step that the run begins after */
     int lock;           /* file descriptor of OUTPUT/.lock on rank 0, -1 none */
