@@ -21,9 +21,10 @@ say "Training on two ranks (examples/demo.yaml)"
 
 first=$(sed -n '/"loss"/{s/.*"loss": \([0-9.]*\).*/\1/p;q}' demo/run/metrics.jsonl)
 last=$(sed -n '/"loss"/s/.*"loss": \([0-9.]*\).*/\1/p' demo/run/metrics.jsonl | tail -n 1)
-say "Loss at the start: $first, at the end: $last"
+say "Loss at the start: $(printf %.4f "$first"), at the end: $(printf %.4f "$last")"
 
 say "What it makes of a prompt"
+printf '%s' "$prompt"
 "$tercet" generate demo/run/last --prompt "$prompt" --max-tokens 60 --temperature 0.7 --seed 1
 
 cat <<END
@@ -31,7 +32,7 @@ cat <<END
 == Next
   The model is an ordinary Hugging Face directory: demo/run/last
   Curves:       tensorboard --logdir demo/run/tensorboard
-  More steps:   $tercet train examples/demo.yaml -n 3 --resume --allow-change train.steps train.steps=800
+  More steps:   $tercet train examples/demo.yaml -n 3 --resume --allow-change train.steps train.steps=1500
   Your text:    copy examples/demo.yaml, set data.train to your .jsonl or .txt files and output to a new directory,
                 check with  $tercet train YOUR.yaml --dry-run
   Every key:    $tercet train --help-config
