@@ -71,7 +71,8 @@ interrupt() { # OUTPUT
     [[ " $wanted " == *" $status "* ]] || problem "$output: way $way: status $status, not $wanted" "$output.err"
     gone 5 "${children[@]}" || problem "$output: way $way: ranks are left"
     rm -f "$output/stop"
-    if [ "$way" -lt 2 ] && [ "$status" -gt 128 ] && [ "$(steps_of "$output")" -lt 48 ]; then
+    # (A program that has not said a word yet is ended by the signal itself: nothing had begun.)
+    if [ "$way" -lt 2 ] && [ "$status" -gt 128 ] && [ "$(steps_of "$output")" -lt 48 ] && [ -s "$output.err" ]; then
         grep -qE 'go on with .*--resume|start again$' "$output.err" ||
             problem "$output: it does not say how to go on" "$output.err"
         grep -q 'start again$' "$output.err" || [ "$(newest "$output")" -eq "$(steps_of "$output")" ] ||
