@@ -32,7 +32,7 @@ cat <<END
 == Next
   The model is an ordinary Hugging Face directory: demo/run/last
   Curves:       tensorboard --logdir demo/run/tensorboard
-  More steps:   $tercet train examples/demo.yaml -n 3 --resume --allow-change train.steps train.steps=1500
+  More steps:   $tercet train examples/demo.yaml -n 3 --resume --allow-change train.steps train.steps=2500
   Your text:    copy examples/demo.yaml, set data.train to your .jsonl or .txt files and output to a new directory,
                 check with  $tercet train YOUR.yaml --dry-run
   Every key:    $tercet train --help-config
