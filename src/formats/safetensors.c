@@ -88,7 +88,7 @@ static int parse_shape(const struct safetensors *file, const json_t *value, stru
     return 0;
 }
 
-/* Sets t->offset, counted from the start of the data for now. */
+/* Sets t->offset, counted from the start of the data until the header is known. */
 static int parse_offsets(const struct safetensors *file, const json_t *value, struct safetensors_tensor *t,
                          struct error *err)
 {
