@@ -8,7 +8,7 @@
 #   make install    PREFIX=/usr/local, DESTDIR as usual
 #   make clean
 #
-# CMAKE_ARGS=… goes to the configuration of the release build: CMAKE_ARGS=-DTERCET_MPI=OFF. CTEST_ARGS=… goes to ctest.
+# CMAKE_ARGS=… goes to the configuration of the release build: CMAKE_ARGS=-DTERCET_MPI=OFF.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -28,7 +28,7 @@ demo: build
 	examples/demo.sh
 
 test: build
-	$(CTEST) --preset release --parallel $(JOBS) $(CTEST_ARGS)
+	$(CTEST) --preset release --parallel $(JOBS)
 
 lint: build
 	tools/lint
@@ -36,14 +36,14 @@ lint: build
 asan:
 	$(CMAKE) --preset asan
 	$(BUILD) --preset asan --parallel $(JOBS)
-	$(CTEST) --preset asan --parallel $(JOBS) $(CTEST_ARGS)
+	$(CTEST) --preset asan --parallel $(JOBS)
 
 # ThreadSanitizer of some versions cannot bear the address randomisation of newer kernels.
 tsan:
 	$(CMAKE) --preset tsan
 	$(BUILD) --preset tsan --parallel $(JOBS)
 	@if setarch -R true 2>/dev/null; then fixed='setarch -R'; else fixed=; fi; \
-	$$fixed $(CTEST) --preset tsan --parallel $(JOBS) $(CTEST_ARGS)
+	$$fixed $(CTEST) --preset tsan --parallel $(JOBS)
 
 install: build
 	$(CMAKE) --install build --prefix $(PREFIX)
