@@ -259,6 +259,31 @@ static void test_error_comes_from_the_wait(void **state)
     backend_destroy(b);
 }
 
+/* What was neither allocated nor adopted here (another rank's window, say) is refused, not silently used. */
+static void test_foreign_memory_is_refused(void **state)
+{
+    (void)state;
+    struct backend *b = test_backend("guarded-reference", NULL, 1);
+    struct error err = {0};
+    struct sum s;
+    float foreign[4] = {1, 2, 3, 4}, out[4];
+    sum_make(b, &s);
+    must(backend_run(b, 0, &s.call, &err), &err);
+    must(backend_sync(b, 0, &err), &err);
+    struct op_call call = s.call;
+    call.in[1].data = foreign;
+    assert_int_equal(backend_run(b, 0, &call, &err), -1);
+    assert_int_equal(err.kind, ERROR_RUN);
+    assert_non_null(strstr(err.what, "not the device's"));
+    call = s.call;
+    call.out[0].data = out;
+    assert_int_equal(backend_run(b, 0, &call, &err), -1);
+    assert_int_equal(backend_upload(b, 0, out, foreign, sizeof foreign, &err), -1);
+    assert_int_equal(backend_download(b, 0, out, foreign, sizeof foreign, &err), -1);
+    sum_free(b, &s);
+    backend_destroy(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_guarded_reference_equals_reference),
         cmocka_unit_test(test_host_access_faults),
         cmocka_unit_test(test_adopted_memory_is_guarded),
+        cmocka_unit_test(test_foreign_memory_is_refused),
         cmocka_unit_test(test_missing_wait_reads_poison),
         cmocka_unit_test(test_reused_memory_in_one_stream),
         cmocka_unit_test(test_full_queue_runs_the_oldest),
