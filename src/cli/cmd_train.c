@@ -5,6 +5,7 @@
 #include "plan/peaks.h"
 #include "plan/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,8 +181,9 @@ static void report_json(const struct train_report *r, struct strbuf *out)
     json_write_int(&w, "first_step", r->first_step);
     json_write_int(&w, "last_step", r->last_step);
     json_write_int(&w, "total_steps", r->total_steps);
-    json_write_double(&w, "first_loss", r->first_loss);
-    json_write_double(&w, "last_loss", r->last_loss);
+    bool any = r->last_step > r->first_step; /* else there is no loss to tell: null */
+    json_write_double(&w, "first_loss", any ? r->first_loss : NAN);
+    json_write_double(&w, "last_loss", any ? r->last_loss : NAN);
     json_write_double(&w, "seconds", r->seconds);
     json_write_int(&w, "stop_signal", r->stop_signal);
     json_write_bool(&w, "complete", r->last_step == r->total_steps);
@@ -195,11 +197,13 @@ static int say_report(const struct train_arguments *a, const struct train_report
     const struct log *log = &a->cli->log;
     if (r->first_step == r->total_steps)
         log_info(log, "nothing to do: all %lld steps are done", (long long)r->total_steps);
-    else
+    else if (r->last_step > r->first_step)
         log_info(log, "steps %lld to %lld in %s, loss %.4f to %.4f; saved as %s",
                  (long long)r->first_step + 1, (long long)r->last_step, format_duration(r->seconds, time),
                  r->first_loss, r->last_loss, r->checkpoint);
-    if (r->last_step < r->total_steps)
+    if (r->last_step == 0 && r->total_steps > 0)
+        log_info(log, "stopped before the first step; start again");
+    else if (r->last_step < r->total_steps)
         log_info(log, "stopped after step %lld of %lld; go on with the same command and --resume",
                  (long long)r->last_step, (long long)r->total_steps);
     if (!a->json)

@@ -427,14 +427,29 @@ static bool owes_evaluation(const struct train_run *run, int64_t step)
     return !run->evaluated && (due(o->eval_every, step) || step == run->plan.total_steps);
 }
 
+static void stop(struct train_run *run, int64_t wish, struct train_report *report)
+{
+    report->stop_signal = wish >= SIGNAL_BASE ? (int)(wish - SIGNAL_BASE) : 0;
+    report->stopped_by_file = wish == STOP_FILE;
+    if (report->stopped_by_file && is_root(run))
+        unlink(run->stop_path);
+}
+
 static int loop(struct train_run *run, struct train_report *report, struct error *err)
 {
     const struct train_options *o = run->options;
     double started = clock_seconds(), last_save = started;
     int64_t total = run->plan.total_steps;
-    if (run->eval.open && owes_evaluation(run, report->first_step) &&
-        evaluate(run, report->first_step, err) != 0)
-        return -1;
+    if (run->eval.open && owes_evaluation(run, report->first_step)) {
+        int64_t wish[2];
+        if (evaluate(run, report->first_step, err) != 0 || agree(run, last_save, wish, err) != 0)
+            return -1;
+        /* Cut short again, it is still owed: a step more, and nobody would remember it. */
+        if (wish[0] != 0) {
+            stop(run, wish[0], report);
+            return 0;
+        }
+    }
     for (int64_t step = report->first_step; step < total; step++) {
         int64_t wish[2];
         if (one_step(run, step, started, report, err) != 0 || agree(run, last_save, wish, err) != 0)
@@ -456,10 +471,7 @@ static int loop(struct train_run *run, struct train_report *report, struct error
         }
         if (wish[0] == 0)
             continue;
-        report->stop_signal = wish[0] >= SIGNAL_BASE ? (int)(wish[0] - SIGNAL_BASE) : 0;
-        report->stopped_by_file = wish[0] == STOP_FILE;
-        if (report->stopped_by_file && is_root(run))
-            unlink(run->stop_path);
+        stop(run, wish[0], report);
         break;
     }
     report->seconds = clock_seconds() - started;

@@ -70,7 +70,8 @@ struct train_options {
 struct train_report {
     int64_t first_step, last_step, total_steps;
     double first_loss, last_loss, seconds;
-    int stop_signal; /* it was asked to stop and saved; 0: it ran to the end or found OUTPUT/stop */
+    int stop_signal; /* it was asked to stop, and all it did is saved; 0: it ran to the end or found
+                        OUTPUT/stop */
     bool stopped_by_file;
     char checkpoint[4096]; /* the last one written; rank 0 */
 };

@@ -15,7 +15,8 @@ if [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 400000 ] 2>/
 fi
 # shellcheck source=tests/system/lib.sh
 . "$TEST_SOURCE/system/lib.sh" || exit 1
-trap 'rm -rf "$scratch" ${fast:+"$fast"}' EXIT
+# (Not in a copy of this shell that a signal ends before it has become the program.)
+trap '[ "$BASHPID" = $$ ] && rm -rf "$scratch" ${fast:+"$fast"}' EXIT
 RANDOM=${TEST_SEED:-1}
 echo "# seed ${TEST_SEED:-1}"
 # shellcheck disable=SC2034

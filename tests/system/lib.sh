@@ -17,7 +17,7 @@ if [ ! -x "$TERCET" ]; then
 fi
 
 scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
+trap '[ "$BASHPID" = $$ ] && rm -rf "$scratch"' EXIT
 # What tercet has measured and keeps for this machine must not show in results.
 export XDG_CACHE_HOME=$scratch/.cache
 out=$scratch/.out

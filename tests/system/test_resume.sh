@@ -200,23 +200,34 @@ expect_grep 'stopped while tokenizing.*start again' early.err
 check "… and no output" test ! -e early
 check "… and nothing half-written in the cache" test -z "$(find cache -name '*tmp*')"
 
-head -n 60 long.jsonl >long_eval.jsonl
+evaluation=1000
+[ -n "$slow" ] && evaluation=100
+# An evaluation that takes seconds; cut short twice, the second time before any step.
+yes "$(cat text.jsonl)" | head -n "$evaluation" >long_eval.jsonl
 "$TERCET" train run.yaml output=evaluating data.eval=long_eval.jsonl data.cache=cache2 -n 2 >early.out 2>early.err &
 pid=$!
 while [ "$(steps_of evaluating)" -lt 6 ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
-sleep 0.2
 kill -INT $pid
 wait $pid
 check "SIGINT while evaluating: 128 + 2" test $? -eq 130
 expect_grep 'go on with the same command and --resume' early.err
 check "… saved where it was" test "$(newest evaluating)" -eq 6
 expect_no_grep eval_loss evaluating/metrics.jsonl "… without the evaluation"
+rm early.err
+"$TERCET" train run.yaml output=evaluating data.eval=long_eval.jsonl data.cache=cache2 --json --resume >early.out 2>early.err &
+pid=$!
+while ! [ -s early.err ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
+kill -TERM $pid
+wait $pid
+check "SIGTERM in the evaluation that was owed: 128 + 15" test $? -eq 143
+expect_no_grep eval_loss evaluating/metrics.jsonl "… it is still owed"
+check "… and no step was taken" test "$(newest evaluating)" -eq 6
 touch evaluating/stop
 expect_status 0 "$TERCET" train run.yaml output=evaluating data.eval=long_eval.jsonl data.cache=cache2 --json --resume
-expect_grep '"first_step": 6, "last_step": 7' "$scratch/.out" "gone on from there, and stopped by a file"
+expect_grep '"first_step": 6, "last_step": 6' "$scratch/.out" "gone on from there, and stopped by a file"
 check "… which is removed" test ! -e evaluating/stop
 grep -v '"eval_loss"' evaluating/metrics.jsonl | sed 's/, "seconds.*//' >.a
-head -n 200 ref/metrics.jsonl | grep -v '"eval_loss"' | sed 's/, "seconds.*//' | head -n 7 >.b
+head -n 200 ref/metrics.jsonl | grep -v '"eval_loss"' | sed 's/, "seconds.*//' | head -n 6 >.b
 expect_equal .b .a "… with the same steps"
 expect_grep '"step": 6, "eval_loss"' evaluating/metrics.jsonl "… and the evaluation that was cut short"
 
