@@ -107,12 +107,12 @@ static void look_at_cpu(struct doctor *d)
         doctor_miss(d, getenv(cap) ? remedy : "apt-get install libdnnl-dev, then build again with ./setup",
                     "the CPU has %s, products use %s", could, m->products.isa);
     }
-    if (m->quota > 0 && m->quota < m->cores) {
+    if (m->limits.quota > 0 && m->limits.quota < m->cores) {
         char remedy[128];
-        int threads = m->quota < 1 ? 1 : (int)m->quota;
+        int threads = m->limits.quota < 1 ? 1 : (int)m->limits.quota;
         snprintf(remedy, sizeof remedy, "set parallel.threads so that all ranks together have %d", threads);
-        doctor_miss(d, remedy, "the control group allows %.2f cores' worth of time on %d cores", m->quota,
-                    m->cores);
+        doctor_miss(d, remedy, "the control group allows %.2f cores' worth of time on %d cores",
+                    m->limits.quota, m->cores);
     }
 }
 
@@ -135,7 +135,7 @@ static int thread_counts(const struct doctor *d, int wanted, int counts[COUNTS])
     add_count(counts, &n, cores, cores);
     for (int ranks = 2; ranks <= 4; ranks++)
         add_count(counts, &n, cores / ranks * ranks, cores);
-    add_count(counts, &n, (int)d->machine.quota, cores);
+    add_count(counts, &n, (int)d->machine.limits.quota, cores);
     add_count(counts, &n, wanted, cores);
     return n;
 }
@@ -164,9 +164,9 @@ static int measure_peaks(struct peaks *kept, char *key, int threads, const struc
 static int measure_memory(struct doctor *d, const struct log *log, struct error *err)
 {
     const struct machine *m = &d->machine;
-    int64_t memory = m->memory_available;
-    if (memory < 0 || (m->memory_limit >= 0 && m->memory_limit < memory))
-        memory = m->memory_limit >= 0 ? m->memory_limit : (int64_t)1 << 30;
+    int64_t memory = m->limits.memory_available;
+    if (memory < 0)
+        memory = (int64_t)1 << 30;
     d->threads = m->cores;
     log_progress(log, false, "measuring memory");
     return measure_bandwidth(d->threads, m->last_cache, memory / 4, &d->bandwidth, err) != 0 ||

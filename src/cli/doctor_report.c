@@ -28,17 +28,17 @@ static void machine_text(const struct machine *m, struct strbuf *out)
     if (m->features[0])
         cli_put_field(out, "features", "%s", m->features);
     strbuf_printf(&line, "%d usable of %d", m->cores, m->cores_online);
-    if (m->quota > 0)
-        strbuf_printf(&line, ", time of %.2f", m->quota);
+    if (m->limits.quota > 0)
+        strbuf_printf(&line, ", time of %.2f", m->limits.quota);
     cli_put_field(out, "cores", "%s", line.data ? line.data : "");
     strbuf_clear(&line);
-    if (m->memory >= 0)
-        strbuf_printf(&line, "%s, %s available", format_bytes(m->memory, a),
-                      format_bytes(m->memory_available, b));
+    if (m->limits.memory >= 0)
+        strbuf_printf(&line, "%s, %s available", format_bytes(m->limits.memory, a),
+                      format_bytes(m->limits.memory_available, b));
     else
         strbuf_puts(&line, "unknown");
-    if (m->memory_limit >= 0)
-        strbuf_printf(&line, ", limited to %s by the control group", format_bytes(m->memory_limit, a));
+    if (m->limits.memory_limit >= 0)
+        strbuf_printf(&line, ", limited to %s by the control group", format_bytes(m->limits.memory_limit, a));
     cli_put_field(out, "memory", "%s", line.data ? line.data : "");
     out->failed |= line.failed;
     strbuf_free(&line);
@@ -183,13 +183,13 @@ static void machine_json(struct json_writer *w, const struct machine *m)
     write_words(w, "features", m->features);
     json_write_int(w, "cores", m->cores);
     json_write_int(w, "cores_online", m->cores_online);
-    write_positive(w, "quota", m->quota);
+    write_positive(w, "quota", m->limits.quota);
     write_known(w, "last_cache", m->last_cache > 0 ? m->last_cache : -1);
     json_write_end(w);
     json_write_object(w, "memory");
-    write_known(w, "total", m->memory);
-    write_known(w, "available", m->memory_available);
-    write_known(w, "limit", m->memory_limit);
+    write_known(w, "total", m->limits.memory);
+    write_known(w, "available", m->limits.memory_available);
+    write_known(w, "limit", m->limits.memory_limit);
     json_write_end(w);
 }
 

@@ -1,5 +1,6 @@
 #include "comm/shm.h"
 
+#include "base/limits.h"
 #include "comm/extents.h"
 #include "comm/transport.h"
 
@@ -184,24 +185,6 @@ static void share_of(const struct comm *c, size_t total, int r, size_t *first, s
     *bytes = (b - a) * page;
 }
 
-/* Bytes that the machine can still give, from /proc/meminfo; -1 when that cannot be read. */
-static int64_t memory_left(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f)
-        return -1;
-    char line[256];
-    long long available = -1, swap = 0, value;
-    while (fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %lld kB", &value) == 1)
-            available = value;
-        else if (sscanf(line, "SwapFree: %lld kB", &value) == 1)
-            swap = value;
-    }
-    fclose(f);
-    return available < 0 ? -1 : (int64_t)(available + swap) * 1024;
-}
-
 /* All ranks learn the first rank's problem (an errno value), so that all fail together or none does. */
 static int agree(struct comm *c, int problem, size_t bytes, struct error *err)
 {
@@ -244,8 +227,11 @@ static int reserve_and_map(struct comm *c, size_t offset, size_t total, void **m
 static int create_in_file(struct comm *c, size_t total, void **memory, size_t *offset, struct error *err)
 {
     struct shm *s = shm_of(c);
-    int64_t left = c->rank == 0 ? memory_left() : -1;
-    int problem = left >= 0 && total > (size_t)left ? ENOMEM : 0;
+    struct limits limits = {.memory_available = -1};
+    if (c->rank == 0)
+        limits_read("", &limits);
+    int64_t left = limits.memory_available;
+    int problem = left >= 0 && total > (size_t)(left + limits.swap_free) ? ENOMEM : 0;
     bool taken = extents_take(&s->extents, total, offset) == 0;
     if (!taken)
         problem = ENOMEM;

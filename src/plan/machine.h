@@ -4,6 +4,7 @@
 #define TERCET_PLAN_MACHINE_H
 
 #include "backend/backend.h"
+#include "base/limits.h"
 #include "base/strbuf.h"
 
 struct machine {
@@ -11,10 +12,8 @@ struct machine {
     char features[160]; /* instructions of the CPU that matter here, by their names in Linux; may be empty */
     int cores_online;   /* of the machine */
     int cores;          /* that this process may run on */
-    double quota;       /* cores' worth of time that its control group may use; 0: no limit */
-    int64_t memory, memory_available; /* bytes; available: as the kernel says; -1: unknown */
-    int64_t memory_limit;             /* of its control group; -1: none */
-    int64_t last_cache;               /* bytes of the largest cache of a core; 0: unknown */
+    struct limits limits; /* memory and time */
+    int64_t last_cache;   /* bytes of the largest cache of a core; 0: unknown */
     struct backend_description products;
 };
 

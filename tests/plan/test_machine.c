@@ -88,24 +88,24 @@ static void test_memory(void **state)
 {
     struct fixture *f = *state;
     struct machine m = describe(f);
-    assert_int_equal(m.memory, -1);
-    assert_int_equal(m.memory_available, -1);
+    assert_int_equal(m.limits.memory, -1);
+    assert_int_equal(m.limits.memory_available, -1);
     put(f, "/proc/meminfo", "MemTotal:       24609468 kB\nMemFree:  1 kB\nMemAvailable:   23091234 kB\n");
     m = describe(f);
-    assert_int_equal(m.memory, INT64_C(24609468) * 1024);
-    assert_int_equal(m.memory_available, INT64_C(23091234) * 1024);
+    assert_int_equal(m.limits.memory, INT64_C(24609468) * 1024);
+    assert_int_equal(m.limits.memory_available, INT64_C(23091234) * 1024);
     put(f, "/proc/meminfo", "MemTotal: many\nMemAvailable: -5 kB");
     m = describe(f);
-    assert_int_equal(m.memory, -1);
-    assert_int_equal(m.memory_available, -1);
+    assert_int_equal(m.limits.memory, -1);
+    assert_int_equal(m.limits.memory_available, -1);
 }
 
 static void test_no_limits(void **state)
 {
     struct fixture *f = *state;
     struct machine m = describe(f);
-    assert_int_equal(m.memory_limit, -1);
-    assert_true(m.quota == 0);
+    assert_int_equal(m.limits.memory_limit, -1);
+    assert_true(m.limits.quota == 0);
     put(f, "/proc/self/cgroup", "0::/user/a\n4:memory:/x\n1:cpu,cpuacct:/\ndamaged\n:\n");
     put(f, "/sys/fs/cgroup/user/a/memory.max", "max\n");
     put(f, "/sys/fs/cgroup/user/a/cpu.max", "max 100000\n");
@@ -113,8 +113,8 @@ static void test_no_limits(void **state)
     put(f, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     put(f, "/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     m = describe(f);
-    assert_int_equal(m.memory_limit, -1);
-    assert_true(m.quota == 0);
+    assert_int_equal(m.limits.memory_limit, -1);
+    assert_true(m.limits.quota == 0);
 }
 
 static void test_limits_of_version_2(void **state)
@@ -126,14 +126,32 @@ static void test_limits_of_version_2(void **state)
     put(f, "/sys/fs/cgroup/user/memory.max", "7000\n");
     put(f, "/sys/fs/cgroup/user/a/b/cpu.max", "150000 100000\n");
     put(f, "/sys/fs/cgroup/user/cpu.max", "400000 100000\n");
+    put(f, "/proc/meminfo", "MemTotal: 100 kB\nMemAvailable: 90 kB\nSwapFree: 7 kB\n");
     struct machine m = describe(f);
-    assert_int_equal(m.memory_limit, 5000);
-    assert_true(m.quota == 1.5);
+    assert_int_equal(m.limits.memory_limit, 5000);
+    assert_int_equal(m.limits.memory_available, 5000);
+    assert_int_equal(m.limits.swap_free, 7 * 1024);
+    /* What the groups have used counts, but for what they would give back; the one with the least left
+     * decides. */
+    put(f, "/sys/fs/cgroup/user/memory.current", "6000\n");
+    put(f, "/sys/fs/cgroup/user/memory.stat", "anon 4\ninactive_file 1500\nactive_file 7\n");
+    put(f, "/sys/fs/cgroup/user/a/memory.current", "1000\n");
+    m = describe(f);
+    assert_int_equal(m.limits.memory_available, 7000 - (6000 - 1500));
+    put(f, "/sys/fs/cgroup/user/a/memory.current", "5001\n"); /* above its limit for a moment */
+    m = describe(f);
+    assert_int_equal(m.limits.memory_available, 0);
+    put(f, "/proc/meminfo", "MemTotal: 100 kB\nMemAvailable: 0 kB\n");
+    put(f, "/sys/fs/cgroup/user/a/memory.current", "1\n");
+    m = describe(f);
+    assert_int_equal(m.limits.memory_available, 0); /* the machine has less than the group may take */
+    assert_int_equal(m.limits.swap_free, 0);
+    assert_true(m.limits.quota == 1.5);
     /* A path of the host: the container's own files are at the top. */
     put(f, "/proc/self/cgroup", "0::/../../elsewhere\n");
     put(f, "/sys/fs/cgroup/memory.max", "12345\n");
     m = describe(f);
-    assert_int_equal(m.memory_limit, 12345);
+    assert_int_equal(m.limits.memory_limit, 12345);
 }
 
 static void test_limits_of_version_1(void **state)
@@ -144,8 +162,12 @@ static void test_limits_of_version_1(void **state)
     put(f, "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "50000\n");
     put(f, "/sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n");
     struct machine m = describe(f);
-    assert_int_equal(m.memory_limit, INT64_C(2147483648));
-    assert_true(m.quota == 0.5);
+    assert_int_equal(m.limits.memory_limit, INT64_C(2147483648));
+    assert_true(m.limits.quota == 0.5);
+    put(f, "/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "2147483647\n");
+    put(f, "/sys/fs/cgroup/memory/box/memory.stat", "inactive_file 5\ntotal_inactive_file 40\n");
+    m = describe(f);
+    assert_int_equal(m.limits.memory_available, 41);
 }
 
 static void key_of(const struct machine *m, char out[1024])
@@ -166,14 +188,14 @@ static void test_key(void **state)
     key_of(&base, first);
     assert_string_equal(first, "X; 4 cores; oneDNN 2.6.3; avx2");
     struct machine same = base; /* what changes from minute to minute, and from process to process */
-    same.memory_available = 5;
+    same.limits.memory_available = 5;
     same.cores = 1;
     key_of(&same, other);
     assert_string_equal(first, other);
     struct machine changed[5] = {base, base, base, base, base};
     strcpy(changed[0].cpu, "Y");
     changed[1].cores_online = 5;
-    changed[2].quota = 1.5;
+    changed[2].limits.quota = 1.5;
     strcpy(changed[3].products.library, "oneDNN 3.2.0");
     strcpy(changed[4].products.isa, "avx512");
     for (int i = 0; i < 5; i++) {
