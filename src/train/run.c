@@ -15,21 +15,6 @@ static bool is_root(const struct train_run *run)
     return comm_rank(run->comm) == 0;
 }
 
-/* MemAvailable of /proc/meminfo; -1 when it cannot be told. */
-static int64_t memory_available(void)
-{
-    char *text, *at;
-    size_t n;
-    long long kb = -1;
-    if (file_read("/proc/meminfo", 1 << 20, &text, &n, NULL) != 0)
-        return -1;
-    at = strstr(text, "MemAvailable:");
-    if (at)
-        sscanf(at, "MemAvailable: %lld", &kb);
-    free(text);
-    return kb < 0 ? -1 : kb * 1024;
-}
-
 static int make_backend(struct train_run *run, struct error *err)
 {
     struct backend_options options = run->options->backend;
@@ -64,71 +49,6 @@ static int compare_probes(struct train_run *run, struct error *err)
     return status;
 }
 
-/* What these options need of this machine: its ranks together, shared memory once. */
-static int memory_needed(struct train_run *run, const struct engine_options *options,
-                         struct engine_memory *memory, int64_t *needed, struct error *err)
-{
-    const struct train_options *o = run->options;
-    bool shares = o->plan_ranks ? !o->plan_messages : comm_shares_memory(run->comm);
-    int ranks = run->plan.ranks, local = o->plan_ranks ? ranks : comm_local_size(run->comm);
-    if (engine_plan(run->model, run->backend, options, ranks, shares, memory, err) != 0)
-        return -1;
-    *needed = memory->private_total * local + memory->shared_total;
-    return 0;
-}
-
-/* 1 when a run with this recompute and micro_batch would fit, 0 when not, -1 on failure. */
-static int would_fit(struct train_run *run, enum recompute recompute, int64_t micro_batch, int64_t *needed,
-                     struct error *err)
-{
-    struct engine_options try = run->engine_options;
-    struct engine_memory memory;
-    try.recompute = recompute;
-    try.micro_batch = micro_batch;
-    if (memory_needed(run, &try, &memory, needed, err) != 0)
-        return -1;
-    return *needed <= run->plan.memory_available;
-}
-
-/* Does not fit: the recompute that would, else the largest micro_batch that would with it. */
-static int advise(struct train_run *run, struct error *err)
-{
-    struct train_plan *p = &run->plan;
-    int64_t least = 0, most = run->engine_options.micro_batch, needed, best = 0;
-    char text[32];
-    enum recompute recompute = RECOMPUTE_SELECTIVE;
-    int fits = would_fit(run, recompute, most, &needed, err);
-    if (fits == 0) {
-        recompute = RECOMPUTE_FULL;
-        fits = would_fit(run, recompute, most, &needed, err);
-    }
-    if (fits > 0)
-        snprintf(p->advice, sizeof p->advice, "train.recompute=%s needs %s and would fit",
-                 recompute == RECOMPUTE_FULL ? "full" : "selective", format_bytes(needed, text));
-    /* least fits (or is 0), most does not. */
-    while (fits == 0 && most - least > 1) {
-        int64_t middle = least + (most - least) / 2;
-        int fit = would_fit(run, recompute, middle, &needed, err);
-        if (fit < 0)
-            return -1;
-        if (fit == 0) {
-            most = middle;
-            continue;
-        }
-        least = middle;
-        best = needed;
-    }
-    if (fits == 0 && least > 0)
-        snprintf(p->advice, sizeof p->advice,
-                 "train.recompute=full train.micro_batch=%lld needs %s and would fit", (long long)least,
-                 format_bytes(best, text));
-    else if (fits == 0)
-        snprintf(p->advice, sizeof p->advice,
-                 "no micro_batch fits, even with train.recompute=full: shorten data.seq_len, raise "
-                 "parallel.zero, or take fewer ranks on this machine, a smaller model or more memory");
-    return fits < 0 ? -1 : 0;
-}
-
 static int fill_plan(struct train_run *run, struct error *err)
 {
     struct train_plan *p = &run->plan;
@@ -144,10 +64,7 @@ static int fill_plan(struct train_run *run, struct error *err)
                                       : "self";
     p->backend = run->options->backend.name;
     p->resume_from = run->resume_from;
-    p->memory_available = memory_available();
-    if (memory_needed(run, &run->engine_options, &p->memory, &p->memory_needed, err) != 0)
-        return -1;
-    return p->memory_available >= 0 && p->memory_needed > p->memory_available ? advise(run, err) : 0;
+    return run_fit_memory(run, err);
 }
 
 static void fill_plan_data(struct train_run *run)

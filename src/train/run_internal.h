@@ -58,4 +58,7 @@ int run_check_data(struct train_run *run, struct error *err);
 int run_setup_data(struct train_run *run, struct error *err);
 int run_open_output(struct train_run *run, struct error *err);
 
+/* fit.c: the plan's memory, for plan.ranks; where that is more than is available, the advice. */
+int run_fit_memory(struct train_run *run, struct error *err);
+
 #endif

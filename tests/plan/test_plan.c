@@ -215,6 +215,7 @@ struct question {
     int64_t micro_batch, seq_len;
     bool messages;
     enum recompute recompute;
+    int stage_less; /* stages below 3 */
     struct train_plan answer;
 };
 
@@ -231,7 +232,7 @@ static int plan_body(struct comm *comm, void *context, struct error *err)
                    .recompute = q->recompute,
                    .micro_batch = q->micro_batch,
                    .seq_len = q->seq_len,
-                   .stage = 3},
+                   .stage = 3 - q->stage_less},
         .backend = {.name = "cpu", .isa = "auto", .threads = 1},
         .plan_ranks = q->ranks,
         .plan_messages = q->messages,
@@ -350,7 +351,70 @@ static void test_does_not_fit(void **state)
     q.micro_batch = 1;
     q.seq_len = 2000000000;
     ask(&q);
-    has(q.answer.advice, "no micro_batch fits");
+    has(q.answer.advice, "nothing of train.recompute");
+
+    /* Recomputing is not advised to who does it. */
+    q = question;
+    q.recompute = RECOMPUTE_FULL;
+    q.micro_batch = 1000000;
+    q.seq_len = 2000;
+    ask(&q);
+    assert_true(strncmp(q.answer.advice, "train.micro_batch=", 18) == 0);
+}
+
+/* Parameters and states alone are too much for each rank, but not shared among them. */
+static void test_stage_fits(void **state)
+{
+    (void)state;
+    struct question whole = question;
+    whole.ranks = 3;
+    whole.messages = true;
+    whole.stage_less = 3;
+    whole.micro_batch = 1;
+    json_t *model = json_deep_copy(question.model);
+    assert_non_null(model);
+    assert_int_equal(json_object_set_new(model, "hidden_size", json_integer(900)), 0);
+    whole.model = model;
+    double needed[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(json_object_set_new(model, "num_hidden_layers", json_integer(100 * (i + 1))), 0);
+        ask(&whole);
+        needed[i] = (double)whole.answer.memory_needed;
+    }
+    if (whole.answer.memory_available < 0)
+        skip();
+    double layers = 1.5 * (double)whole.answer.memory_available / (needed[1] - needed[0]) * 100;
+    if (layers > 10000) /* the most that a model may have */
+        skip();
+    assert_int_equal(json_object_set_new(model, "num_hidden_layers", json_integer((json_int_t)layers)), 0);
+    ask(&whole);
+    assert_true(whole.answer.memory_needed > whole.answer.memory_available);
+    if (strncmp(whole.answer.advice, "parallel.zero=3 needs ", 22) != 0)
+        fail_msg("%s", whole.answer.advice);
+    json_decref(model);
+}
+
+/* One row is too much for three ranks, but not for one. */
+static void test_fewer_ranks_fit(void **state)
+{
+    (void)state;
+    struct question one = question;
+    one.recompute = RECOMPUTE_FULL;
+    one.micro_batch = 1;
+    one.seq_len = 1 << 20;
+    ask(&one);
+    if (one.answer.memory_available < 0)
+        skip();
+    struct question three = one;
+    three.ranks = 3;
+    three.seq_len =
+        (int64_t)(0.6 * (double)one.answer.memory_available / (double)one.answer.memory_needed * (1 << 20));
+    if (three.seq_len > INT32_MAX / 2)
+        skip();
+    ask(&three);
+    assert_true(three.answer.memory_needed > three.answer.memory_available);
+    if (strncmp(three.answer.advice, "-n 1 needs ", 11) != 0)
+        fail_msg("%s", three.answer.advice);
 }
 
 /* Recomputing alone is enough. */
@@ -394,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_json),           cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_less),           cmocka_unit_test(test_does_not_fit),
         cmocka_unit_test(test_recompute_fits), cmocka_unit_test(test_too_many_positions),
+        cmocka_unit_test(test_stage_fits),     cmocka_unit_test(test_fewer_ranks_fit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
