@@ -324,6 +324,30 @@ static void test_less(void **state)
     }
 }
 
+/* What grows with the length grows in proportion to it: no score matrix, no logits of all positions. */
+static void test_length(void **state)
+{
+    (void)state;
+    for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
+        double needed[6]; /* 1,024 to 32,768 */
+        for (int i = 0; i < 6; i++) {
+            struct question q = question;
+            q.recompute = (enum recompute)recompute;
+            q.micro_batch = 1;
+            q.seq_len = INT64_C(1024) << i;
+            ask(&q);
+            needed[i] = (double)q.answer.memory_needed;
+        }
+        /* Each doubling adds twice what the one before added, but for the rounding of each buffer to pages.
+         */
+        for (int i = 2; i < 6; i++) {
+            double growth = needed[i] - needed[i - 1], before = needed[i - 1] - needed[i - 2];
+            assert_true(before > 0);
+            assert_true(growth > 1.95 * before && growth < 2.05 * before);
+        }
+    }
+}
+
 static void test_does_not_fit(void **state)
 {
     (void)state;
@@ -454,11 +478,17 @@ static void test_too_many_positions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),           cmocka_unit_test(test_text_of_losses),
-        cmocka_unit_test(test_json),           cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_less),           cmocka_unit_test(test_does_not_fit),
-        cmocka_unit_test(test_recompute_fits), cmocka_unit_test(test_too_many_positions),
-        cmocka_unit_test(test_stage_fits),     cmocka_unit_test(test_fewer_ranks_fit),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_text_of_losses),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_less),
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_recompute_fits),
+        cmocka_unit_test(test_too_many_positions),
+        cmocka_unit_test(test_stage_fits),
+        cmocka_unit_test(test_fewer_ranks_fit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -56,4 +56,12 @@ rm -rf out
 within "2 ranks, fp32, ZeRO 0" -n 2 parallel.zero=0
 rm -rf out
 within "2 ranks, full recompute" -n 2 train.dtype=bf16 train.recompute=full
+
+# A row of 32,768 positions, whose score matrix would take 4 GB a head.
+tr -d '\n' <text.jsonl | tr -d '\\{}"' | head -c 150000 >long.txt
+rm -rf out
+within "32,768 positions" -n 1 train.dtype=bf16 train.steps=1 train.global_batch=1 train.micro_batch=1 eval.every=0 \
+    data.train=long.txt data.seq_len=32768 model.config.num_hidden_layers=1 model.config.hidden_size=128 \
+    model.config.num_attention_heads=2 model.config.num_key_value_heads=1 model.config.max_position_embeddings=32768
+check "… all of them computed" grep -q '"tokens": 32768' out/metrics.jsonl
 finish
