@@ -1,5 +1,7 @@
 #include "cli/run_options.h"
 
+#include <assert.h>
+
 static enum schedule_kind schedule_kind_of(enum run_schedule name)
 {
     switch (name) {
@@ -7,12 +9,34 @@ static enum schedule_kind schedule_kind_of(enum run_schedule name)
         return SCHEDULE_LINEAR;
     case RUN_SCHEDULE_COSINE:
         return SCHEDULE_COSINE;
-    case RUN_SCHEDULE_CONSTANT:
     case RUN_SCHEDULE_WSD:
-    case RUN_SCHEDULE_MULTISTEP: /* refused when the file is read */
+        return SCHEDULE_WSD;
+    case RUN_SCHEDULE_MULTISTEP:
+        return SCHEDULE_MULTISTEP;
+    case RUN_SCHEDULE_CONSTANT:
         break;
     }
     return SCHEDULE_CONSTANT;
+}
+
+static struct schedule schedule_of(const struct run_config *c)
+{
+    static_assert((int)RUN_MOST_NUMBERS <= (int)SCHEDULE_MOST_DROPS, "all drops have a place");
+    struct schedule s = {.kind = schedule_kind_of(c->schedule.name),
+                         .lr = c->optimizer.lr,
+                         .min_lr = c->schedule.min_lr,
+                         .warmup = c->schedule.warmup_steps,
+                         .hugging_face = c->schedule.hf_schedule,
+                         .decay_steps = c->schedule.decay_steps,
+                         .decay = c->schedule.decay == RUN_DECAY_SQRT     ? SCHEDULE_DECAY_SQRT
+                                  : c->schedule.decay == RUN_DECAY_COSINE ? SCHEDULE_DECAY_COSINE
+                                                                          : SCHEDULE_DECAY_LINEAR,
+                         .drops = (int)c->schedule.at.count};
+    for (int i = 0; i < s.drops; i++) {
+        s.at[i] = c->schedule.at.items[i];
+        s.factor[i] = c->schedule.factor.items[i];
+    }
+    return s;
 }
 
 static enum train_add_bos add_bos_of(enum run_add_bos value)
@@ -68,11 +92,7 @@ void run_options_fill(const struct run_config *c, const char *yaml, struct train
         .decay_all = c->optimizer.decay_all,
         .adamw = {c->optimizer.betas[0], c->optimizer.betas[1], c->optimizer.eps, c->optimizer.weight_decay,
                   c->optimizer.clip},
-        .schedule = {.kind = schedule_kind_of(c->schedule.name),
-                     .lr = c->optimizer.lr,
-                     .min_lr = c->schedule.min_lr,
-                     .warmup = c->schedule.warmup_steps,
-                     .hugging_face = c->schedule.hf_schedule},
+        .schedule = schedule_of(c),
         .checkpoint_every = c->checkpoint.every,
         .keep = c->checkpoint.keep,
         .checkpoint_minutes = c->checkpoint.minutes,

@@ -85,6 +85,56 @@ static void check_schedule(const struct checker *c)
                r->schedule.min_lr, r->optimizer.lr);
 }
 
+/* Keys that belong to one schedule alone and have no default (one with a default may stand in any file). */
+static void check_belongs(const struct checker *c, const char *key, enum run_schedule schedule,
+                          const char *schedule_name)
+{
+    if (given(c, key) && sound(c, "schedule.name") && c->config->schedule.name != schedule)
+        report(c, "leave it out, or choose that schedule", "%s belongs to schedule.name %s alone", key,
+               schedule_name);
+}
+
+static void check_wsd(const struct checker *c)
+{
+    const struct run_config *r = c->config;
+    check_belongs(c, "schedule.decay_steps", RUN_SCHEDULE_WSD, "wsd");
+    if (!sound(c, "schedule.name") || r->schedule.name != RUN_SCHEDULE_WSD ||
+        !sound(c, "schedule.decay_steps") || !sound(c, "schedule.warmup_steps"))
+        return;
+    if (!given(c, "schedule.decay_steps"))
+        report(c, "add how many steps before the end the rate begins to fall, say a tenth of the run",
+               "schedule.name wsd needs schedule.decay_steps");
+    else if (given(c, "train.steps") && sound(c, "train.steps") &&
+             r->schedule.decay_steps > r->train.steps - r->schedule.warmup_steps)
+        report(c, "lower one of them, or raise steps",
+               "schedule.warmup_steps %" PRId64 " and schedule.decay_steps %" PRId64
+               " together are more than train.steps %" PRId64,
+               r->schedule.warmup_steps, r->schedule.decay_steps, r->train.steps);
+}
+
+static void check_multistep(const struct checker *c)
+{
+    const struct run_config *r = c->config;
+    const struct run_numbers *at = &r->schedule.at, *factor = &r->schedule.factor;
+    check_belongs(c, "schedule.at", RUN_SCHEDULE_MULTISTEP, "multistep");
+    check_belongs(c, "schedule.factor", RUN_SCHEDULE_MULTISTEP, "multistep");
+    if (!sound(c, "schedule.name") || r->schedule.name != RUN_SCHEDULE_MULTISTEP ||
+        !sound(c, "schedule.at") || !sound(c, "schedule.factor"))
+        return;
+    if (at->count == 0 || factor->count == 0)
+        report(c, "add for example at: [0.8, 0.9] and factor: [0.316, 0.1]",
+               "schedule.name multistep needs schedule.at and schedule.factor");
+    else if (at->count != factor->count)
+        report(c, "give one factor for each share",
+               "schedule.at has %" PRId64 " numbers, schedule.factor %" PRId64, at->count, factor->count);
+    for (int64_t i = 1; i < at->count; i++)
+        if (at->items[i] <= at->items[i - 1]) {
+            report(c, "put the shares in ascending order", "schedule.at: %g does not lie above %g",
+                   at->items[i], at->items[i - 1]);
+            break;
+        }
+}
+
 void check_together(const struct run_config *config, const bool *is_given, const bool *is_sound,
                     const char *file, struct error_list *errors)
 {
@@ -101,6 +151,8 @@ void check_together(const struct run_config *config, const bool *is_given, const
                "tokenizer is missing, and model.config brings none");
     check_sizes(&c);
     check_schedule(&c);
+    check_wsd(&c);
+    check_multistep(&c);
     if (sound(&c, "train.lanes") && config->train.lanes != 0)
         report(&c, "set it to 0", "train.lanes: %" PRId64 " lanes are not available in this version",
                config->train.lanes);

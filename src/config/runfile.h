@@ -28,6 +28,12 @@ struct run_texts {
     int64_t count;
 };
 
+enum { RUN_MOST_NUMBERS = 16 };
+struct run_numbers {
+    double items[RUN_MOST_NUMBERS];
+    int64_t count;
+};
+
 enum run_add_bos { RUN_ADD_BOS_AUTO, RUN_ADD_BOS_TRUE, RUN_ADD_BOS_FALSE };
 enum run_recompute { RUN_RECOMPUTE_NONE, RUN_RECOMPUTE_SELECTIVE, RUN_RECOMPUTE_FULL };
 enum run_optimizer { RUN_OPTIMIZER_ADAMW };
@@ -38,6 +44,7 @@ enum run_schedule {
     RUN_SCHEDULE_WSD,
     RUN_SCHEDULE_MULTISTEP
 };
+enum run_decay { RUN_DECAY_LINEAR, RUN_DECAY_COSINE, RUN_DECAY_SQRT };
 enum run_dtype { RUN_DTYPE_AUTO, RUN_DTYPE_FP32, RUN_DTYPE_BF16, RUN_DTYPE_FP16 };
 
 /* Each member has the name of its key; schema.c says what it means. Strings that were not given are NULL
@@ -81,6 +88,9 @@ struct run_config {
         int64_t warmup_steps;
         double min_lr;
         bool hf_schedule;
+        int64_t decay_steps; /* 0 where the file names none: only with other schedules than wsd */
+        enum run_decay decay;
+        struct run_numbers at, factor; /* as many of one as of the other; of multistep at least one */
     } schedule;
     struct {
         int64_t zero, threads;

@@ -38,9 +38,15 @@ static const struct choice optimizers[] = {
     {NULL, 0, false},
 };
 static const struct choice schedules[] = {
-    {"constant", RUN_SCHEDULE_CONSTANT, false},  {"linear", RUN_SCHEDULE_LINEAR, false},
-    {"cosine", RUN_SCHEDULE_COSINE, false},      {"wsd", RUN_SCHEDULE_WSD, true},
-    {"multistep", RUN_SCHEDULE_MULTISTEP, true}, {NULL, 0, false},
+    {"constant", RUN_SCHEDULE_CONSTANT, false},   {"linear", RUN_SCHEDULE_LINEAR, false},
+    {"cosine", RUN_SCHEDULE_COSINE, false},       {"wsd", RUN_SCHEDULE_WSD, false},
+    {"multistep", RUN_SCHEDULE_MULTISTEP, false}, {NULL, 0, false},
+};
+static const struct choice decays[] = {
+    {"linear", RUN_DECAY_LINEAR, false},
+    {"cosine", RUN_DECAY_COSINE, false},
+    {"sqrt", RUN_DECAY_SQRT, false},
+    {NULL, 0, false},
 };
 static const struct choice transports[] = {
     {"auto", COMM_AUTO, false},
@@ -129,13 +135,19 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
     {"schedule.warmup_steps", KEY_INT, AT(schedule.warmup_steps), "0", ANY_COUNT,
      .help = "W: update k (from 0) of the first W has the rate lr (k+1)/W"},
     {"schedule.min_lr", KEY_NUMBER, AT(schedule.min_lr), "0", ANY_NUMBER,
-     .help = "learning rate at the end of linear and cosine"},
+     .help = "learning rate at the end of linear, cosine and wsd"},
     {"schedule.hf_schedule", KEY_BOOL, AT(schedule.hf_schedule), "false",
      .help = "warm up as Hugging Face does: k/W, so that the first update has the rate 0"},
-    {"schedule.decay_steps", KEY_LATER, .help = "steps of decay at the end of wsd"},
-    {"schedule.decay", KEY_LATER, .help = "shape of wsd's decay"},
-    {"schedule.at", KEY_LATER, .help = "shares of the run at which multistep lowers the rate"},
-    {"schedule.factor", KEY_LATER, .help = "factors of multistep"},
+    {"schedule.decay_steps", KEY_INT, AT(schedule.decay_steps), .shown = "required with wsd", .min = 1,
+     .max = HUGE_INT,
+     .help = "wsd: the rate stays at lr until so many steps before the end, and then falls to min_lr"},
+    {"schedule.decay", KEY_CHOICE, AT(schedule.decay), "linear", .choices = decays,
+     .help = "wsd: course of that fall; sqrt: lr + (min_lr - lr) sqrt(p)"},
+    {"schedule.at", KEY_NUMBERS, AT(schedule.at), .shown = "required with multistep", .max = 1,
+     .above_min = true, .below_max = true,
+     .help = "multistep: shares of all steps from which on the rate is another, ascending"},
+    {"schedule.factor", KEY_NUMBERS, AT(schedule.factor), .shown = "required with multistep", .max = 1,
+     .help = "multistep: what lr is multiplied by from each of them on (not by the one before)"},
 
     {"parallel.zero", KEY_INT, AT(parallel.zero), "3", .free = true, .max = 3,
      .help = "ZeRO stage: what is sharded over ranks (1 states, 2 gradients too, 3 parameters too)"},

@@ -6,15 +6,16 @@
 #include "formats/yaml.h"
 
 enum key_type {
-    KEY_BOOL,   /* bool */
-    KEY_INT,    /* int64_t, min … max */
-    KEY_NUMBER, /* double, min … max */
-    KEY_TEXT,   /* char *; with choices, one of them */
-    KEY_TEXTS,  /* struct run_texts: one text or a list of them */
-    KEY_PAIR,   /* double[2], each min … max */
-    KEY_CHOICE, /* an enum */
-    KEY_MODEL,  /* model.config: a path, or a map */
-    KEY_LATER,  /* no place: known, and not available in this version */
+    KEY_BOOL,    /* bool */
+    KEY_INT,     /* int64_t, min … max */
+    KEY_NUMBER,  /* double, min … max */
+    KEY_TEXT,    /* char *; with choices, one of them */
+    KEY_TEXTS,   /* struct run_texts: one text or a list of them */
+    KEY_PAIR,    /* double[2], each min … max */
+    KEY_NUMBERS, /* struct run_numbers: one number or a list of them, each min … max */
+    KEY_CHOICE,  /* an enum */
+    KEY_MODEL,   /* model.config: a path, or a map */
+    KEY_LATER,   /* no place: known, and not available in this version */
 };
 
 struct choice {
@@ -31,7 +32,7 @@ struct schema_key {
     const char *shown;   /* what help says of the default where `initial` does not tell */
     bool required;
     bool free;                    /* may change when a run is resumed */
-    double min, max;              /* of KEY_INT, KEY_NUMBER, KEY_PAIR */
+    double min, max;              /* of KEY_INT, KEY_NUMBER, KEY_PAIR, KEY_NUMBERS */
     bool above_min;               /* min itself is not allowed */
     bool below_max;               /* max itself is not allowed */
     const struct choice *choices; /* ended by a NULL name */

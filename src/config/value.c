@@ -217,7 +217,13 @@ static int set_model(struct run_config *config, const struct yaml_node *node, st
     return config->model.config_inline != NULL ? 0 : -1;
 }
 
-/* ---- All types ---- */
+/* ---- Numbers ---- */
+
+static int set_number(const struct schema_key *key, double *place, const struct yaml_node *node,
+                      struct error *err)
+{
+    return yaml_double(node, place, err) != 0 ? -1 : check_bounds(key, *place, err);
+}
 
 static int set_pair(const struct schema_key *key, double *place, const struct yaml_node *node,
                     struct error *err)
@@ -228,10 +234,40 @@ static int set_pair(const struct schema_key *key, double *place, const struct ya
         return error_set(err, ERROR_INPUT, NULL, NULL, "expected a list of two numbers, found %lld of them",
                          (long long)node->count);
     for (int i = 0; i < 2; i++)
-        if (yaml_double(node->children[i], &place[i], err) != 0 || check_bounds(key, place[i], err) != 0)
+        if (set_number(key, &place[i], node->children[i], err) != 0)
             return -1;
     return 0;
 }
+
+static int set_numbers(const struct schema_key *key, struct run_numbers *numbers,
+                       const struct yaml_node *node, struct error *err)
+{
+    if (node->kind == YAML_KIND_MAP)
+        return mistyped(node, err, "a number or a list of numbers");
+    bool list = node->kind == YAML_KIND_LIST;
+    numbers->count = 0;
+    if (list && (node->count == 0 || node->count > RUN_MOST_NUMBERS))
+        return error_set(err, ERROR_INPUT, NULL, NULL, "expected 1 to %d numbers, found %lld of them",
+                         RUN_MOST_NUMBERS, (long long)node->count);
+    for (int64_t i = 0; i < (list ? (int64_t)node->count : 1); i++) {
+        if (set_number(key, &numbers->items[i], list ? node->children[i] : node, err) != 0)
+            return -1;
+        numbers->count = i + 1;
+    }
+    return 0;
+}
+
+static void write_numbers(const double *items, int64_t count, struct strbuf *out)
+{
+    strbuf_puts(out, "[");
+    for (int64_t i = 0; i < count; i++) {
+        strbuf_puts(out, i > 0 ? ", " : "");
+        yaml_put_double(out, items[i]);
+    }
+    strbuf_puts(out, "]");
+}
+
+/* ---- All types ---- */
 
 int value_set(const struct schema_key *key, struct run_config *config, const struct yaml_node *node,
               struct error *err)
@@ -247,13 +283,15 @@ int value_set(const struct schema_key *key, struct run_config *config, const str
     case KEY_INT:
         return yaml_int(node, integer, err) != 0 ? -1 : check_bounds(key, (double)*integer, err);
     case KEY_NUMBER:
-        return yaml_double(node, number, err) != 0 ? -1 : check_bounds(key, *number, err);
+        return set_number(key, number, node, err);
     case KEY_TEXT:
         return set_text(place, node, err);
     case KEY_TEXTS:
         return set_texts(place, node, err);
     case KEY_PAIR:
         return set_pair(key, place, node, err);
+    case KEY_NUMBERS:
+        return set_numbers(key, place, node, err);
     case KEY_MODEL:
         return set_model(config, node, err);
     case KEY_LATER:
@@ -314,12 +352,16 @@ void value_write(const struct schema_key *key, const struct run_config *config, 
             yaml_put_double(out, *number);
         break;
     case KEY_PAIR:
-        strbuf_puts(out, "[");
-        yaml_put_double(out, number[0]);
-        strbuf_puts(out, ", ");
-        yaml_put_double(out, number[1]);
-        strbuf_puts(out, "]");
+        write_numbers(number, 2, out);
         break;
+    case KEY_NUMBERS: {
+        const struct run_numbers *numbers = place;
+        if (numbers->count > 0)
+            write_numbers(numbers->items, numbers->count, out);
+        else
+            strbuf_puts(out, "null");
+        break;
+    }
     case KEY_TEXT:
         write_text(*(char *const *)place, out);
         break;

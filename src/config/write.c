@@ -50,9 +50,11 @@ static void describe_choices(const struct choice *choices, struct strbuf *out)
 static void describe_type(const struct schema_key *key, struct strbuf *out)
 {
     static const char *const names[] = {
-        [KEY_BOOL] = "true | false", [KEY_INT] = "whole number",   [KEY_NUMBER] = "number",
-        [KEY_TEXT] = "text",         [KEY_TEXTS] = "text or list", [KEY_PAIR] = "two numbers",
-        [KEY_CHOICE] = "choice",     [KEY_MODEL] = "path or map",  [KEY_LATER] = "not yet available",
+        [KEY_BOOL] = "true | false",      [KEY_INT] = "whole number",
+        [KEY_NUMBER] = "number",          [KEY_TEXT] = "text",
+        [KEY_TEXTS] = "text or list",     [KEY_PAIR] = "two numbers",
+        [KEY_NUMBERS] = "number or list", [KEY_CHOICE] = "choice",
+        [KEY_MODEL] = "path or map",      [KEY_LATER] = "not yet available",
     };
     if (key->choices != NULL)
         describe_choices(key->choices, out);

@@ -123,6 +123,12 @@ static int prepare(struct train_run *run, struct error *err)
         return error_set(err, ERROR_INPUT, "schedule.warmup_steps", "warm up for fewer steps",
                          "%lld warm-up steps are more than the run's %lld", (long long)run->schedule.warmup,
                          (long long)run->schedule.total);
+    if (run->schedule.kind == SCHEDULE_WSD &&
+        run->schedule.decay_steps > run->schedule.total - run->schedule.warmup)
+        return error_set(err, ERROR_INPUT, "schedule.decay_steps", "lower one of them",
+                         "%lld steps of decay and %lld of warm-up are more than the run's %lld",
+                         (long long)run->schedule.decay_steps, (long long)run->schedule.warmup,
+                         (long long)run->schedule.total);
     if (run->resume_from && run->state.probe != run->probe && is_root(run))
         log_warning(run->log,
                     "this machine computes a probe with other bits than the one that wrote %s: the run "

@@ -373,7 +373,8 @@ static void many_mistakes_at_once(void **state)
         "run.yaml:11:30: optimizer.betas: expected a list of two numbers, found 1 of them\n"
         "run.yaml:11:42: optimizer.eps: 0 is too small, it must be above 0\n"
         "run.yaml:11:45: optimizer.decay_al: unknown key; did you mean optimizer.decay_all?\n"
-        "run.yaml:12:36: schedule.name: expected one of constant, linear, cosine, found text \"cosin\"; did "
+        "run.yaml:12:36: schedule.name: expected one of constant, linear, cosine, wsd, multistep, found text "
+        "\"cosin\"; did "
         "you "
         "mean cosine?\n"
         "run.yaml:13:1: paralel: unknown key; did you mean parallel?\n"
@@ -461,16 +462,38 @@ static void not_available_yet(void **state)
     refuse_with(
         "train.dtype=fp16",
         "command line: train.dtype: fp16 is not available in this version; this version has fp32, bf16\n");
-    refuse_with("schedule.name=wsd",
-                "command line: schedule.name: wsd is not available in this version; this version "
-                "has constant, linear, cosine\n");
-    refuse_with("schedule.name=multistep",
-                "command line: schedule.name: multistep is not available in this version; "
-                "this version has constant, linear, cosine\n");
-    refuse_with("schedule.decay_steps=10",
-                "command line: schedule.decay_steps: it is not available in this version; leave it out\n");
     refuse_with("train.lanes=4",
                 "run.yaml: train.lanes: 4 lanes are not available in this version; set it to 0\n");
+}
+
+static void schedules(void **state)
+{
+    (void)state;
+    refuse_with("schedule.name=wsd",
+                "run.yaml: schedule.name wsd needs schedule.decay_steps; add how many steps "
+                "before the end the rate begins to fall, say a tenth of the run\n");
+    refuse_with("schedule.name=multistep",
+                "run.yaml: schedule.name multistep needs schedule.at and schedule.factor; "
+                "add for example at: [0.8, 0.9] and factor: [0.316, 0.1]\n");
+    refuse_with("schedule.decay_steps=10",
+                "run.yaml: schedule.decay_steps belongs to schedule.name wsd alone; leave "
+                "it out, or choose that schedule\n");
+    refuse_with("schedule.factor=0.1",
+                "run.yaml: schedule.factor belongs to schedule.name multistep alone; leave "
+                "it out, or choose that schedule\n");
+    refuse_with("schedule.decay=root",
+                "command line: schedule.decay: expected one of linear, cosine, sqrt, found text \"root\"\n");
+    refuse_with("schedule.decay_steps=0",
+                "command line: schedule.decay_steps: 0 is too small, it must be at least 1\n");
+    refuse_with("schedule.at=[]", "command line: schedule.at: expected 1 to 16 numbers, found 0 of them\n");
+    refuse_with("schedule.at=[0.5, 1]", "command line: schedule.at: 1 is too large, it must be below 1\n");
+    refuse_with("schedule.at=0", "command line: schedule.at: 0 is too small, it must be above 0\n");
+    refuse_with("schedule.at={a: 1}",
+                "command line: schedule.at: expected a number or a list of numbers, found a map\n");
+    refuse_with("schedule.factor=[0.5, 1.5]",
+                "command line: schedule.factor: 1.5 is too large, it must be at most 1\n");
+    refuse_with("schedule.factor=[x]",
+                "command line: schedule.factor: expected a number, found text \"x\"\n");
 }
 
 static void nearest_names(void **state)
@@ -618,6 +641,10 @@ static void written_text(void **state)
                                   "  warmup_steps: 0\n"
                                   "  min_lr: 0.0\n"
                                   "  hf_schedule: false\n"
+                                  "  decay_steps: null\n"
+                                  "  decay: linear\n"
+                                  "  at: null\n"
+                                  "  factor: null\n"
                                   "parallel:\n"
                                   "  zero: 3\n"
                                   "  threads: 0\n"
@@ -759,25 +786,16 @@ static void cut_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(all_values),
-        cmocka_unit_test(json_is_yaml),
-        cmocka_unit_test(caches_lie_beside_the_output),
-        cmocka_unit_test(overrides),
-        cmocka_unit_test(wrong_overrides),
-        cmocka_unit_test(missing_keys),
-        cmocka_unit_test(many_mistakes_at_once),
-        cmocka_unit_test(contradictions),
-        cmocka_unit_test(bounds),
-        cmocka_unit_test(not_available_yet),
-        cmocka_unit_test(nearest_names),
-        cmocka_unit_test(broken_files),
-        cmocka_unit_test(empty_file),
-        cmocka_unit_test(written_and_read_again),
-        cmocka_unit_test(written_text),
-        cmocka_unit_test(from_a_file),
-        cmocka_unit_test(differences),
-        cmocka_unit_test(help_has_every_key),
+        cmocka_unit_test(defaults),          cmocka_unit_test(all_values),
+        cmocka_unit_test(json_is_yaml),      cmocka_unit_test(caches_lie_beside_the_output),
+        cmocka_unit_test(overrides),         cmocka_unit_test(wrong_overrides),
+        cmocka_unit_test(missing_keys),      cmocka_unit_test(many_mistakes_at_once),
+        cmocka_unit_test(contradictions),    cmocka_unit_test(bounds),
+        cmocka_unit_test(not_available_yet), cmocka_unit_test(schedules),
+        cmocka_unit_test(nearest_names),     cmocka_unit_test(broken_files),
+        cmocka_unit_test(empty_file),        cmocka_unit_test(written_and_read_again),
+        cmocka_unit_test(written_text),      cmocka_unit_test(from_a_file),
+        cmocka_unit_test(differences),       cmocka_unit_test(help_has_every_key),
         cmocka_unit_test(cut_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

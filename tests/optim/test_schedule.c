@@ -99,12 +99,58 @@ static void test_warmup_alone(void **state)
     near(schedule_lr(&s, 0), 1);
 }
 
+static void test_wsd(void **state)
+{
+    (void)state;
+    struct schedule s = {.kind = SCHEDULE_WSD, .lr = 8e-4, .warmup = 2, .total = 20, .decay_steps = 8};
+    near(schedule_lr(&s, 1), 8e-4);
+    for (int64_t k = 2; k <= 12; k++)
+        assert_true(schedule_lr(&s, k) == 8e-4); /* p = 0 at 12 */
+    near(schedule_lr(&s, 13), 7e-4);
+    near(schedule_lr(&s, 19), 1e-4);
+    assert_true(schedule_lr(&s, 20) == 0);
+    s.min_lr = 4e-4;
+    near(schedule_lr(&s, 16), 6e-4);
+    s.decay = SCHEDULE_DECAY_SQRT;
+    near(schedule_lr(&s, 14), 6e-4); /* sqrt(1/4) */
+    assert_true(schedule_lr(&s, 11) == 8e-4);
+    s.decay = SCHEDULE_DECAY_COSINE;
+    near(schedule_lr(&s, 16), 6e-4);
+    near(schedule_lr(&s, 14), 4e-4 + 4e-4 * (1 + 0.70710678118654752) / 2);
+    near(schedule_lr(&s, 1000), 4e-4);
+    s.decay_steps = 18; /* no stable part */
+    near(schedule_lr(&s, 11), 6e-4);
+}
+
+static void test_multistep(void **state)
+{
+    (void)state;
+    struct schedule s = {.kind = SCHEDULE_MULTISTEP,
+                         .lr = 4.2e-4,
+                         .warmup = 3,
+                         .total = 20,
+                         .drops = 2,
+                         .at = {0.8, 0.9},
+                         .factor = {0.316, 0.1}};
+    near(schedule_lr(&s, 0), 1.4e-4);
+    assert_true(schedule_lr(&s, 3) == 4.2e-4);
+    assert_true(schedule_lr(&s, 15) == 4.2e-4);
+    near(schedule_lr(&s, 16), 4.2e-4 * 0.316); /* 0.8 of 20 */
+    near(schedule_lr(&s, 17), 4.2e-4 * 0.316);
+    near(schedule_lr(&s, 18), 4.2e-5);
+    near(schedule_lr(&s, 1000), 4.2e-5);
+    s.at[0] = 0.05; /* within the warm-up, which goes first */
+    near(schedule_lr(&s, 2), 4.2e-4);
+    near(schedule_lr(&s, 3), 4.2e-4 * 0.316);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_warmup),       cmocka_unit_test(test_constant),
         cmocka_unit_test(test_linear),       cmocka_unit_test(test_cosine),
         cmocka_unit_test(test_hugging_face), cmocka_unit_test(test_warmup_alone),
+        cmocka_unit_test(test_wsd),          cmocka_unit_test(test_multistep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
