@@ -72,7 +72,7 @@ static int search(struct train_run *run, struct setting *setting, int64_t *neede
 {
     const struct setting asked = *setting;
     int most_sharded = asked.ranks > 1 ? 3 : asked.stage, fits = 0;
-    for (int recompute = asked.recompute; fits == 0 && recompute <= RECOMPUTE_FULL; recompute++)
+    for (int recompute = (int)asked.recompute; fits == 0 && recompute <= (int)RECOMPUTE_FULL; recompute++)
         for (int sharded = 0; fits == 0 && sharded <= 1; sharded++) {
             *setting = asked;
             setting->recompute = (enum recompute)recompute;
