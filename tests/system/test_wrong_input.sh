@@ -288,8 +288,8 @@ expect_status 1 fill
 check "one message" test "$(grep -c '^tercet: ' "$err")" = 1
 
 # Text that grows while it is read.
-for _ in $(seq 400); do cat train.jsonl; done >growing.jsonl
-while sleep 0.02; do echo "$line" >>growing.jsonl; done &
+for _ in $(seq 1500); do cat train.jsonl; done >growing.jsonl
+while sleep 0.002; do echo "$line" >>growing.jsonl; done &
 grower=$!
 rm -rf out cache
 expect_status 1 "$TERCET" train run.yaml data.train=growing.jsonl
