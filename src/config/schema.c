@@ -147,6 +147,7 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
      .above_min = true, .below_max = true,
      .help = "multistep: shares of all steps from which on the rate is another, ascending"},
     {"schedule.factor", KEY_NUMBERS, AT(schedule.factor), .shown = "required with multistep", .max = 1,
+     .above_min = true,
      .help = "multistep: what lr is multiplied by from each of them on (not by the one before)"},
 
     {"parallel.zero", KEY_INT, AT(parallel.zero), "3", .free = true, .max = 3,

@@ -13,7 +13,10 @@ static double between(const struct schedule *s, enum schedule_decay decay, doubl
 static double multistep(const struct schedule *s, int64_t update)
 {
     double lr = s->lr;
-    for (int i = 0; i < s->drops && (double)update >= s->at[i] * (double)s->total; i++)
+    /* 0.07 of 100 comes out a little above 7 in doubles: what rounding alone put above a whole step (each
+     * factor and the product add 2^-53 of it at most) is that step. */
+    double total = (double)s->total * (1 - 0x1p-50);
+    for (int i = 0; i < s->drops && (double)update >= s->at[i] * total; i++)
         lr = s->lr * s->factor[i];
     return lr;
 }

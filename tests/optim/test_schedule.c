@@ -139,6 +139,19 @@ static void test_multistep(void **state)
     near(schedule_lr(&s, 17), 4.2e-4 * 0.316);
     near(schedule_lr(&s, 18), 4.2e-5);
     near(schedule_lr(&s, 1000), 4.2e-5);
+    /* Every whole per cent of 100 and of 1,000 steps, though many of these shares are no doubles: 0.07, 0.55.
+     */
+    for (int percent = 1; percent < 100; percent++)
+        for (int64_t total = 100; total <= 1000; total *= 10) {
+            struct schedule one = {.kind = SCHEDULE_MULTISTEP,
+                                   .lr = 1,
+                                   .total = total,
+                                   .drops = 1,
+                                   .at = {percent / 100.0},
+                                   .factor = {0.5}};
+            assert_true(schedule_lr(&one, percent * total / 100 - 1) == 1);
+            assert_true(schedule_lr(&one, percent * total / 100) == 0.5);
+        }
     s.at[0] = 0.05; /* within the warm-up, which goes first */
     near(schedule_lr(&s, 2), 4.2e-4);
     near(schedule_lr(&s, 3), 4.2e-4 * 0.316);
