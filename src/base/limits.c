@@ -3,53 +3,13 @@
  * way up to the root is followed, and the lowest one counts. */
 #include "base/limits.h"
 
-#include "base/file.h"
+#include "base/proc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_LIMIT = 4 << 20, PATH_SIZE = 4096 };
-
-char *limits_text(const char *root, const char *path)
-{
-    char full[PATH_SIZE], *text;
-    size_t size;
-    int n = snprintf(full, sizeof full, "%s%s", root, path);
-    if (n < 0 || (size_t)n >= sizeof full || file_read(full, FILE_LIMIT, &text, &size, NULL) != 0)
-        return NULL;
-    return text;
-}
-
-void limits_line(const char *text, const char *name, char *out, size_t size)
-{
-    size_t length = strlen(name);
-    out[0] = '\0';
-    for (const char *line = text; *line;) {
-        size_t n = strcspn(line, "\n");
-        size_t at = length;
-        if (n > length && strncmp(line, name, length) == 0) {
-            at += strspn(line + at, " \t");
-            if (line[at] == ':') {
-                at++;
-                at += strspn(line + at, " \t");
-                if (at < n)
-                    snprintf(out, size, "%.*s", (int)(n - at < size ? n - at : size - 1), line + at);
-                return;
-            }
-        }
-        line += n + (line[n] == '\n');
-    }
-}
-
-bool limits_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0' || at[n] == '\n'))
-            return true;
-    return false;
-}
+enum { PATH_SIZE = 4096 };
 
 /* ---- limits of control groups ---- */
 
@@ -64,7 +24,7 @@ static char *group_text(const char *root, const char *directory, const char *nam
 {
     char path[PATH_SIZE];
     int n = snprintf(path, sizeof path, "%s/%s", directory, name);
-    return n > 0 && (size_t)n < sizeof path ? limits_text(root, path) : NULL;
+    return n > 0 && (size_t)n < sizeof path ? proc_text(root, path) : NULL;
 }
 
 /* One number of a file; -1: none ("max", or no such file). */
@@ -93,8 +53,7 @@ static double read_quota(const char *root, const char *directory, bool version2)
     return limited ? quota / period : -1;
 }
 
-/* Pages of files that nobody has used lately are counted as the group's, but given back when it needs them.
- */
+/* Pages of files not used lately count as the group's, and are given back when it needs them. */
 static double reclaimable(const char *root, const char *directory, bool version2)
 {
     const char *name = version2 ? "inactive_file " : "total_inactive_file ";
@@ -148,7 +107,7 @@ static void limits_of_group(const char *root, const char *mount, const char *pat
 
 static void limits_of_groups(const char *root, struct group_limits *limits)
 {
-    char *groups = limits_text(root, "/proc/self/cgroup");
+    char *groups = proc_text(root, "/proc/self/cgroup");
     for (char *line = groups, *end; line && *line; line = end) {
         end = line + strcspn(line, "\n");
         if (*end)
@@ -165,9 +124,9 @@ static void limits_of_groups(const char *root, struct group_limits *limits)
         }
         for (char *comma = kind; (comma = strchr(comma, ',')) != NULL;)
             *comma = ' ';
-        if (limits_word(kind, "memory"))
+        if (proc_word(kind, "memory"))
             limits_of_group(root, "/sys/fs/cgroup/memory", path, false, limits);
-        if (limits_word(kind, "cpu"))
+        if (proc_word(kind, "cpu"))
             limits_of_group(root, "/sys/fs/cgroup/cpu", path, false, limits);
     }
     free(groups);
@@ -179,7 +138,7 @@ static int64_t kilobytes(const char *text, const char *name)
 {
     char value[32];
     long long kb;
-    limits_line(text, name, value, sizeof value);
+    proc_line(text, name, value, sizeof value);
     return sscanf(value, "%lld", &kb) == 1 && kb >= 0 && kb < INT64_MAX / 1024 ? (int64_t)kb * 1024 : -1;
 }
 
@@ -187,7 +146,7 @@ void limits_read(const char *root, struct limits *out)
 {
     struct group_limits groups = {-1, -1, -1};
     limits_of_groups(root, &groups);
-    char *text = limits_text(root, "/proc/meminfo");
+    char *text = proc_text(root, "/proc/meminfo");
     *out = (struct limits){.memory = text ? kilobytes(text, "MemTotal") : -1,
                            .memory_available = text ? kilobytes(text, "MemAvailable") : -1,
                            .swap_free = text ? kilobytes(text, "SwapFree") : 0,

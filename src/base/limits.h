@@ -8,8 +8,6 @@
 #ifndef TERCET_BASE_LIMITS_H
 #define TERCET_BASE_LIMITS_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct limits {               /* bytes; -1: unknown */
@@ -22,12 +20,5 @@ struct limits {               /* bytes; -1: unknown */
 
 /* `root` stands before /proc and /sys, as a rule "". What cannot be found out is left unknown. */
 void limits_read(const char *root, struct limits *out);
-
-/* For others that read the kernel's tables: a small text file below `root`, NULL where it cannot be read (the
- * caller frees); the value of its first line "name : value", without the blanks around it, empty where there
- * is none; whether a word stands in a list of words between blanks. */
-char *limits_text(const char *root, const char *path);
-void limits_line(const char *text, const char *name, char *out, size_t size);
-bool limits_word(const char *list, const char *word);
 
 #endif

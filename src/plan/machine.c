@@ -2,6 +2,7 @@
 #include "plan/machine.h"
 
 #include "base/pool.h"
+#include "base/proc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,25 +20,25 @@ static void keep_features(const char *flags, struct machine *out)
                                          "sve",         "bf16",     "i8mm"};
     size_t used = 0;
     for (size_t i = 0; i < sizeof matter / sizeof matter[0]; i++)
-        if (limits_word(flags, matter[i]))
+        if (proc_word(flags, matter[i]))
             used += (size_t)snprintf(out->features + used, sizeof out->features - used, "%s%s",
                                      used > 0 ? " " : "", matter[i]);
 }
 
 static void describe_cpu(const char *root, struct machine *out)
 {
-    char *text = limits_text(root, "/proc/cpuinfo");
+    char *text = proc_text(root, "/proc/cpuinfo");
     char name[100] = "", family[16] = "", model[16] = "", flags[4096] = "";
     if (text) {
-        limits_line(text, "model name", name, sizeof name);
-        limits_line(text, "cpu family", family, sizeof family);
-        limits_line(text, "model", model, sizeof model);
-        limits_line(text, "flags", flags, sizeof flags);
+        proc_line(text, "model name", name, sizeof name);
+        proc_line(text, "cpu family", family, sizeof family);
+        proc_line(text, "model", model, sizeof model);
+        proc_line(text, "flags", flags, sizeof flags);
         if (!flags[0])
-            limits_line(text, "Features", flags, sizeof flags);
+            proc_line(text, "Features", flags, sizeof flags);
         if (!name[0]) { /* Arm gives numbers */
-            limits_line(text, "CPU implementer", family, sizeof family);
-            limits_line(text, "CPU part", model, sizeof model);
+            proc_line(text, "CPU implementer", family, sizeof family);
+            proc_line(text, "CPU part", model, sizeof model);
         }
         free(text);
     }
@@ -75,7 +76,7 @@ void machine_describe(const char *root, const struct backend *backend, struct ma
 
 bool machine_has(const struct machine *m, const char *feature)
 {
-    return limits_word(m->features, feature);
+    return proc_word(m->features, feature);
 }
 
 void machine_key(const struct machine *m, struct strbuf *out)
