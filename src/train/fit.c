@@ -13,11 +13,10 @@ struct setting {
     int64_t micro_batch;
 };
 
-/* Ranks of this machine among so many. */
-static int local_ranks(const struct train_run *run, int ranks)
+/* All ranks are this machine's, so that their number is this machine's matter. */
+static bool all_here(const struct train_run *run)
 {
-    bool here = run->options->plan_ranks || comm_local_size(run->comm) == comm_size(run->comm);
-    return here ? ranks : comm_local_size(run->comm);
+    return run->options->plan_ranks || comm_local_size(run->comm) == comm_size(run->comm);
 }
 
 /* What they need of this machine together, shared memory once. */
@@ -32,7 +31,8 @@ static int needed_by(struct train_run *run, const struct setting *setting, struc
     bool shares = o->plan_ranks ? !o->plan_messages : comm_shares_memory(run->comm);
     if (engine_plan(run->model, run->backend, &options, setting->ranks, shares, memory, err) != 0)
         return -1;
-    *needed = memory->private_total * local_ranks(run, setting->ranks) + memory->shared_total;
+    int local = all_here(run) ? setting->ranks : comm_local_size(run->comm);
+    *needed = memory->private_total * local + memory->shared_total;
     return 0;
 }
 
@@ -67,22 +67,22 @@ static int largest_that_fits(struct train_run *run, struct setting *setting, int
     return least > 0;
 }
 
-/* From what costs a run little time to what costs it much; the first that fits is left in `setting`. */
+/* From what costs a run little time to what costs it much; the first that fits is left in `setting`. The same
+ * answers. */
 static int search(struct train_run *run, struct setting *setting, int64_t *needed, struct error *err)
 {
     const struct setting asked = *setting;
-    int most_sharded = asked.ranks > 1 ? 3 : asked.stage, fits = 0;
+    bool shards_more = asked.ranks > 1 && asked.stage < 3;
+    int fits = 0;
     for (int recompute = (int)asked.recompute; fits == 0 && recompute <= (int)RECOMPUTE_FULL; recompute++)
-        for (int sharded = 0; fits == 0 && sharded <= 1; sharded++) {
-            *setting = asked;
+        for (int sharded = 0; fits == 0 && sharded <= (shards_more ? 1 : 0); sharded++) {
             setting->recompute = (enum recompute)recompute;
-            setting->stage = sharded ? most_sharded : asked.stage;
+            setting->stage = sharded ? 3 : asked.stage;
             fits = would_fit(run, setting, needed, err);
         }
     if (fits == 0)
         fits = largest_that_fits(run, setting, needed, err);
-    int fewest = local_ranks(run, 1) == 1 ? 1 : asked.ranks; /* other machines' ranks are not ours to count */
-    for (int ranks = asked.ranks - 1; fits == 0 && ranks >= fewest; ranks--) {
+    for (int ranks = asked.ranks - 1; fits == 0 && all_here(run) && ranks >= 1; ranks--) {
         setting->ranks = ranks;
         setting->micro_batch = asked.micro_batch;
         fits = would_fit(run, setting, needed, err);
