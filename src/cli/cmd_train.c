@@ -202,7 +202,7 @@ static int say_report(const struct train_arguments *a, const struct train_report
                  (long long)r->first_step + 1, (long long)r->last_step, format_duration(r->seconds, time),
                  r->first_loss, r->last_loss, r->checkpoint);
     if (r->last_step == 0 && r->total_steps > 0)
-        log_info(log, "stopped before the first step; start again");
+        log_info(log, "stopped before the first step; start again with the same command and --resume");
     else if (r->last_step < r->total_steps)
         log_info(log, "stopped after step %lld of %lld; go on with the same command and --resume",
                  (long long)r->last_step, (long long)r->total_steps);

@@ -350,6 +350,7 @@ static bool owes_evaluation(const struct train_run *run, int64_t step)
     return !run->evaluated && (due(o->eval_every, step) || step == run->plan.total_steps);
 }
 
+/* Notes why the run ends here; the file that asked for it has done its work. */
 static void stop(struct train_run *run, int64_t wish, struct train_report *report)
 {
     report->stop_signal = wish >= SIGNAL_BASE ? (int)(wish - SIGNAL_BASE) : 0;
@@ -358,10 +359,10 @@ static void stop(struct train_run *run, int64_t wish, struct train_report *repor
         unlink(run->stop_path);
 }
 
-static int loop(struct train_run *run, struct train_report *report, struct error *err)
+static int loop(struct train_run *run, double started, struct train_report *report, struct error *err)
 {
     const struct train_options *o = run->options;
-    double started = clock_seconds(), last_save = started;
+    double last_save = started;
     int64_t total = run->plan.total_steps;
     if (run->eval.open && owes_evaluation(run, report->first_step)) {
         int64_t wish[2];
@@ -397,7 +398,6 @@ static int loop(struct train_run *run, struct train_report *report, struct error
         stop(run, wish[0], report);
         break;
     }
-    report->seconds = clock_seconds() - started;
     return 0;
 }
 
@@ -407,7 +407,9 @@ int train_execute(struct train_run *run, struct train_report *report, struct err
         .first_step = run->state.step, .last_step = run->state.step, .total_steps = run->plan.total_steps};
     if (start(run, err) != 0)
         return -1;
-    int status = loop(run, report, err);
+    double started = clock_seconds();
+    int status = loop(run, started, report, err);
+    report->seconds = clock_seconds() - started;
     if (metrics_close(&run->metrics, status == 0 ? err : NULL) != 0)
         status = -1;
     return status;

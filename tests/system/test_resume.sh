@@ -222,6 +222,18 @@ wait $pid
 check "SIGTERM in the evaluation that was owed: 128 + 15" test $? -eq 143
 expect_no_grep eval_loss evaluating/metrics.jsonl "… it is still owed"
 check "… and no step was taken" test "$(newest evaluating)" -eq 6
+
+"$TERCET" train run.yaml output=begun eval.at_start=true data.eval=long_eval.jsonl data.cache=cache2 --json >early.out 2>early.err &
+pid=$!
+while ! [ -d begun ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
+kill -TERM $pid
+wait $pid
+check "SIGTERM in the evaluation before the first step: 128 + 15" test $? -eq 143
+expect_grep 'stopped before the first step; start again with the same command and --resume' early.err
+expect_grep '"last_step": 0,.*"first_loss": null, "last_loss": null' early.out "… no loss to tell"
+expect_status 0 "$TERCET" train run.yaml output=begun eval.at_start=true data.eval=eval.jsonl train.steps=3 --resume
+check "… and so it does" test "$(steps_of begun)" -eq 3
+
 touch evaluating/stop
 expect_status 0 "$TERCET" train run.yaml output=evaluating data.eval=long_eval.jsonl data.cache=cache2 --json --resume
 expect_grep '"first_step": 6, "last_step": 6' "$scratch/.out" "gone on from there, and stopped by a file"
