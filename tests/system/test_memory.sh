@@ -32,6 +32,7 @@ END
 within() {
     local what=$1 plan peak
     shift
+    rm -f peak
     # For a plan the ranks are only counted, so that it can be asked apart.
     plan=$("$TERCET" plan run.yaml --json "$@" | sed -nE 's/.*"machine": ([0-9]+).*/\1/p')
     expect_status 0 "$TEST_PEAK" peak "$TERCET" train run.yaml --resume --allow-change train.steps "$@"

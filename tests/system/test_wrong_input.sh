@@ -287,15 +287,22 @@ fill() { "$TERCET" train run.yaml --json -n 2 >/dev/full; }
 expect_status 1 fill
 check "one message" test "$(grep -c '^tercet: ' "$err")" = 1
 
-# Text that grows while it is read.
-for _ in $(seq 1500); do cat train.jsonl; done >growing.jsonl
+# Text that grows once its checksum is made, while it is tokenized.
+for _ in $(seq 30000); do echo "$line"; done >growing.jsonl
+rm -rf out cache
+"$TERCET" train run.yaml data.train=growing.jsonl >"$out" 2>"$err" &
+pid=$!
+while ! ls cache/*tmp* >/dev/null 2>&1 && kill -0 "$pid" 2>/dev/null; do sleep 0.001; done
+echo "$line" >>growing.jsonl
+wait "$pid"
+check "a text that grew: status 1" test $? -eq 1
+expect_grep 'growing.jsonl: the file changed while it was tokenized' "$err"
+# One that grows all the time is found out in whichever of the two passes comes first.
 while sleep 0.002; do echo "$line" >>growing.jsonl; done &
 grower=$!
-rm -rf out cache
 expect_status 1 "$TERCET" train run.yaml data.train=growing.jsonl
 kill "$grower"
 wait "$grower" 2>/dev/null
-# (Seen in the pass that makes its checksum, or in the one that tokenizes.)
 expect_grep 'growing.jsonl: the file changed while it was (read|tokenized)' "$err"
 check "no tokens are kept of it" test -z "$(find cache -name 'tokens-*')"
 check "and no output begun" test ! -e out
