@@ -1,5 +1,5 @@
 """Tercet beside PyTorch: training steps of the SmolLM2-135M shape (30 layers, 576 wide, 9 heads over 3, vocabulary of
-49,152, tied), 4 rows of 512 a step, AdamW with fp32 masters and states, clipping at 1.0, two threads in all.
+49,152, tied), 4 rows of 512 a step and rank, AdamW with fp32 masters and states, clipping at 1.0, two threads in all.
 
     python3 bench/compare.py                                    Tercet alone
     bench/peers/make-env ~/peers                                once
@@ -8,7 +8,7 @@
 The sides run in turn, --rounds times each; of each run the first two steps are left out. A table in Markdown goes to
 standard output: medians of all steps, the spread, the ratio to the fastest side of PyTorch with the same arithmetic,
 and the share of the product peak that `tercet doctor` measures at the start. Nothing is installed and nothing left
-behind. Only the standard library of Python is needed here.
+behind: caches, too, are of this run. Only the standard library of Python is needed here.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIG = {
@@ -51,9 +50,9 @@ SIDES = {
 
 
 def run(command, directory, threads):
-    """Standard output, the seconds it took, and the peak of resident bytes of its largest process."""
-    environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    begin = time.monotonic()
+    """Standard output, and the peak of resident bytes of its largest process."""
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads), XDG_CACHE_HOME=str(directory / "cached"),
+                       TORCHINDUCTOR_CACHE_DIR=str(directory / "compiled"))
     with open(directory / "stdout", "w+", encoding="utf-8") as out, \
             open(directory / "stderr", "w+", encoding="utf-8") as err:
         p = subprocess.Popen(command, cwd=directory, stdout=out, stderr=err, env=environment)
@@ -63,7 +62,7 @@ def run(command, directory, threads):
             err.seek(0)
             raise SystemExit(f"{' '.join(map(str, command))}\n{err.read()[-3000:]}")
         out.seek(0)
-        return out.read(), time.monotonic() - begin, usage.ru_maxrss * 1024
+        return out.read(), usage.ru_maxrss * 1024
 
 
 def tercet(args, side, directory):
@@ -71,9 +70,9 @@ def tercet(args, side, directory):
     dtype = arithmetic.split(",")[0]
     text = HERE.parent / "examples" / "data" / "english_train.jsonl"
     (directory / "run.yaml").write_text(
-        RUN.format(config=json.dumps(CONFIG), text=text, steps=args.steps, rows=4 * ranks if ranks > 1 else 4,
-                   dtype=dtype, threads=args.threads // ranks), encoding="utf-8")
-    _, _, peak = run([args.tercet, "train", "run.yaml", "-n", str(ranks), "--overwrite"], directory, args.threads)
+        RUN.format(config=json.dumps(CONFIG), text=text, steps=args.steps, rows=4 * ranks, dtype=dtype,
+                   threads=args.threads // ranks), encoding="utf-8")
+    _, peak = run([args.tercet, "train", "run.yaml", "-n", str(ranks), "--overwrite"], directory, args.threads)
     lines = [json.loads(line) for line in (directory / "out" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     return {"seconds": [s["seconds"] for s in steps], "tokens": steps[-1]["tokens"], "peak": peak,
@@ -87,7 +86,7 @@ def torch(args, side, directory):
         command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     command += [HERE / "peers" / "torch_train.py", "--config", directory / "config.json", "--steps", str(args.steps),
                 "--threads", str(args.threads // ranks), *extra]
-    out, _, peak = run(command, directory, args.threads // ranks)
+    out, peak = run(command, directory, args.threads // ranks)
     return {**json.loads(out.strip().splitlines()[-1]), "peak": peak}
 
 
@@ -128,7 +127,7 @@ def main():
         (directory / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
         run([args.tercet, "tokenizer", "train", HERE.parent / "examples" / "data" / "english_train.jsonl",
              "--vocab-size", "4000", "-o", "tok"], directory, args.threads)
-        out, _, _ = run([args.tercet, "doctor"], directory, args.threads) # its peaks are kept for the runs
+        out, _ = run([args.tercet, "doctor"], directory, args.threads)  # its peaks are kept for the runs
         machine = next((line for line in out.splitlines() if line.lower().startswith("cpu")), "")
         for round_ in range(args.rounds):
             for side in sides:
