@@ -2,7 +2,7 @@
 # Wrong input of `tercet train`: each is refused with status 2 and one message that names the place, before text is
 # read or anything is written; what goes wrong later leaves no half of anything.
 # shellcheck source=tests/system/lib.sh disable=SC2016,SC2317 # functions and texts for `damage` and `expect_status`
-. "$TEST_SOURCE/system/lib.sh"
+. "$TEST_SOURCE/system/lib.sh" || exit 1
 cd "$scratch" || exit 1
 
 for i in $(seq 1 40); do echo "{\"text\": \"Line $i of a text that is as short as can be.\"}"; done >train.jsonl
