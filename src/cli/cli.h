@@ -23,7 +23,11 @@
  *
  * Help is argp's. Its `doc` begins with an example, then says what the verb does:
  *
- *     "Example:\n  tercet plan run.yaml -n 2\n\nPrints the memory that each rank needs.\v…" */
+ *     "Example:\n  tercet plan run.yaml -n 2\n\nPrints the memory that each rank needs.\v…"
+ *
+ * The shells' completion and the manual page are made from the same tables (describe.h). What an option or
+ * argument takes is seen by its name: FILE, DIR, MODEL, KEY …, or "error|skip" where it is one of a few
+ * words. */
 #ifndef TERCET_CLI_CLI_H
 #define TERCET_CLI_CLI_H
 
@@ -34,15 +38,21 @@
 #include <argp.h>
 #include <stdbool.h>
 
+struct verb_table;
+struct description;
+
 struct cli {
     struct log log; /* to standard error */
     struct log_stream stream;
+    const struct verb_table *verbs; /* of the whole program */
+    /* Where not NULL, verbs are asked for their tables, not for work: describe.h. */
+    struct description *description;
 };
 
 typedef int cli_verb(int argc, char **argv, struct cli *cli);
 
 cli_verb cmd_train, cmd_plan, cmd_eval, cmd_generate, cmd_logits, cmd_tokenizer, cmd_data, cmd_inspect,
-    cmd_doctor, cmd_version;
+    cmd_doctor, cmd_completion, cmd_man, cmd_version;
 
 /* Keys of options that several verbs have and that have no letter; a verb's own begin at CLI_OWN:
  *
@@ -50,7 +60,8 @@ cli_verb cmd_train, cmd_plan, cmd_eval, cmd_generate, cmd_logits, cmd_tokenizer,
 enum { CLI_JSON = 0x100, CLI_OWN = 0x200 };
 
 /* argp_parse. A usage error is told on standard error and ends the program with 2, --help with 0. Returns
- * 0, or the exit status where parsing failed otherwise. Parsers report wrong arguments with argp_error. */
+ * 0, or the exit status where parsing failed otherwise; so too where cli->description wants the table only.
+ * It comes before any work. Parsers report wrong arguments with argp_error. */
 int cli_parse(struct cli *cli, const struct argp *argp, int argc, char **argv, void *input);
 
 /* A whole number, from option or argument `name`, within min … max; argp_error otherwise. */

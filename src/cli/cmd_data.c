@@ -115,7 +115,7 @@ static error_t parse_data(int key, char *value, struct argp_state *state)
 }
 
 static const struct argp_option data_options[] = {
-    {"tokenizer", OPTION_TOKENIZER, "DIR", 0,
+    {"tokenizer", OPTION_TOKENIZER, "DIR_OR_JSON", 0,
      "Tokenizer for text files: a model directory or a tokenizer.json", 0},
     {"text", OPTION_TEXT, "FIELD", 0, "JSON field that holds the text (text)", 0},
     {"seq-len", OPTION_SEQ_LEN, "N", 0, "Positions of a row: shows how many rows there are", 0},
@@ -126,7 +126,7 @@ static const struct argp_option data_options[] = {
 static const struct argp data_argp = {
     data_options,
     parse_data,
-    "RUN.yaml [key=value...]\nFILE... --tokenizer DIR",
+    "RUN.yaml [key=value...]\nFILE... --tokenizer DIR_OR_JSON",
     "Example:\n  tercet data run.yaml\n  tercet data text.jsonl --tokenizer models/llama --seq-len 512\n\n"
     "Shows what a data set holds: documents, tokens, their lengths, and what is dropped or truncated, with "
     "the reason "

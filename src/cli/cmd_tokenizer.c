@@ -390,12 +390,14 @@ static int tokenizer_decode_verb(int argc, char **argv, struct cli *cli)
 int cmd_tokenizer(int argc, char **argv, struct cli *cli)
 {
     static const struct verb verbs[] = {
-        {"train", "trains byte-level BPE on text and writes tokenizer.json", tokenizer_train},
-        {"encode", "text to token ids", tokenizer_encode_verb},
-        {"decode", "token ids to text", tokenizer_decode_verb},
-        {NULL, NULL, NULL}};
+        {"train", "trains byte-level BPE on text and writes tokenizer.json", tokenizer_train, NULL},
+        {"encode", "text to token ids", tokenizer_encode_verb, NULL},
+        {"decode", "token ids to text", tokenizer_decode_verb, NULL},
+        {NULL, NULL, NULL, NULL}};
     static const struct verb_table table = {
-        "tercet tokenizer", "tercet tokenizer train text.jsonl --vocab-size 8192 -o my-tokenizer",
-        "Trains a tokenizer; turns text into token ids and back.", NULL, verbs};
+        .program = "tercet tokenizer",
+        .example = "tercet tokenizer train text.jsonl --vocab-size 8192 -o my-tokenizer",
+        .about = "Trains a tokenizer; turns text into token ids and back.",
+        .verbs = verbs};
     return dispatch(&table, argc, argv, cli);
 }

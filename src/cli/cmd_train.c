@@ -33,15 +33,15 @@ static const struct argp_option train_table[] = {
     {"allow-change", OPTION_ALLOW, "KEY", 0, "With --resume: this key of the run file may differ from before",
      0},
     {"dry-run", OPTION_DRY_RUN, NULL, 0, "Check everything, print the plan and stop", 0},
-    {"help-config", OPTION_HELP_CONFIG, "FORMAT", OPTION_ARG_OPTIONAL,
-     "Print every key of the run file and stop; FORMAT: text, or markdown as in docs/run-file.md", 0},
+    {"help-config", OPTION_HELP_CONFIG, "text|markdown", OPTION_ARG_OPTIONAL,
+     "Print every key of the run file and stop, as text or as in docs/run-file.md", 0},
     {"json", CLI_JSON, NULL, 0, "Print one JSON object at the end", 0},
     {0},
 };
 static const struct argp_option plan_table[] = {
     {"ranks", 'n', "RANKS", 0, "Plan for so many ranks on this machine", 0},
-    {"help-config", OPTION_HELP_CONFIG, "FORMAT", OPTION_ARG_OPTIONAL,
-     "Print every key of the run file and stop; FORMAT: text, or markdown as in docs/run-file.md", 0},
+    {"help-config", OPTION_HELP_CONFIG, "text|markdown", OPTION_ARG_OPTIONAL,
+     "Print every key of the run file and stop, as text or as in docs/run-file.md", 0},
     {"json", CLI_JSON, NULL, 0, "Print one JSON object", 0},
     {0},
 };

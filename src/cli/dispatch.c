@@ -1,6 +1,7 @@
 #include "cli/dispatch.h"
 
 #include "base/nearest.h"
+#include "cli/describe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,15 @@
 static const struct verb *find_verb(const struct verb_table *table, const char *name)
 {
     for (const struct verb *verb = table->verbs; verb->name; verb++)
-        if (strcmp(verb->name, name) == 0)
+        if (strcmp(verb->name, name) == 0 || (verb->option && strcmp(verb->option, name) == 0))
             return verb;
     return NULL;
+}
+
+const char *dispatch_help_word(int i)
+{
+    static const char *const words[] = {"help", "--help", "-h", "-?"};
+    return i < (int)(sizeof words / sizeof words[0]) ? words[i] : NULL;
 }
 
 static void print_help(const struct verb_table *table, FILE *stream)
@@ -18,8 +25,11 @@ static void print_help(const struct verb_table *table, FILE *stream)
     fprintf(stream, "Example:\n  %s\n\n%s\n\nUsage: %s VERB [options] [arguments]\n\n", table->example,
             table->about, table->program);
     for (const struct verb *verb = table->verbs; verb->name; verb++)
-        fprintf(stream, "  %-10s %s\n", verb->name, verb->line);
-    fprintf(stream, "\n`%s VERB --help` says more.%s\n", table->program, table->more ? table->more : "");
+        fprintf(stream, "  %-10s  %s\n", verb->name, verb->line);
+    fprintf(stream, "\n`%s VERB --help` says more.%s%s\n", table->program, table->more ? " " : "",
+            table->more ? table->more : "");
+    if (table->statuses)
+        fprintf(stream, "Exit status: %s.\n", table->statuses);
 }
 
 static int unknown_verb(const struct verb_table *table, const char *name, struct cli *cli)
@@ -46,14 +56,16 @@ static int unknown_verb(const struct verb_table *table, const char *name, struct
 
 int dispatch(const struct verb_table *table, int argc, char **argv, struct cli *cli)
 {
-    static const char *const helps[] = {"--help", "-h", "-?", "help"};
+    if (cli->description)
+        return describe_table(cli, table);
     if (argc < 2) {
         print_help(table, stderr);
         return ERROR_INPUT;
     }
     bool help = false;
-    for (size_t i = 0; i < sizeof helps / sizeof helps[0]; i++)
-        help = help || strcmp(argv[1], helps[i]) == 0;
+    const char *word;
+    for (int i = 0; (word = dispatch_help_word(i)) != NULL; i++)
+        help = help || strcmp(argv[1], word) == 0;
     if (help && argc == 2) {
         print_help(table, stdout);
         return 0;

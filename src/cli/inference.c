@@ -8,9 +8,10 @@
 enum { OPTION_DTYPE = CLI_OWN + 0x80, OPTION_THREADS, OPTION_BACKEND, MAX_THREADS = 4096 };
 
 static const struct argp_option options_table[] = {
-    {"dtype", OPTION_DTYPE, "TYPE", 0, "Compute in fp32 (default) or bf16", 0},
+    {"dtype", OPTION_DTYPE, "fp32|bf16", 0, "Compute in fp32 (default) or bf16", 0},
     {"threads", OPTION_THREADS, "N", 0, "Threads; 0 (default) takes all cores", 0},
-    {"backend", OPTION_BACKEND, "NAME", 0, "auto (default), cpu, reference, guarded or guarded-reference", 0},
+    {"backend", OPTION_BACKEND, "auto|cpu|reference|guarded|guarded-reference", 0,
+     "Where ops are computed (auto)", 0},
     {0},
 };
 

@@ -1,5 +1,6 @@
 /* What every verb tells: errors, results, wrong arguments. */
 #include "cli/cli.h"
+#include "cli/describe.h"
 #include "cli/output.h"
 
 #include <errno.h>
@@ -53,6 +54,8 @@ int cli_fail_list(struct cli *cli, const struct error_list *errors)
 
 int cli_parse(struct cli *cli, const struct argp *argp, int argc, char **argv, void *input)
 {
+    if (cli->description)
+        return describe_verb(cli, argp);
     int problem = argp_parse(argp, argc, argv, 0, NULL, input);
     if (problem == 0)
         return 0;

@@ -139,6 +139,21 @@ void run_config_write(const struct run_config *config, struct strbuf *out);
 void run_config_help(struct strbuf *out);
 void run_config_markdown(struct strbuf *out);
 
+/* The table, key by key, for those who show it in another form. */
+struct run_key {
+    const char *name, *help;
+    const char *section; /* what the keys from here on are about; NULL: the same as the key before */
+    bool path;           /* its values name files or directories */
+    bool available;      /* false: known, and not available in this version */
+};
+/* Key i, from 0; false behind the last. */
+bool run_config_key(int i, struct run_key *out);
+/* Appends what key i takes ("whole number", "fp32 | bf16"), and what it is where the file does not say. */
+void run_config_key_takes(int i, struct strbuf *out);
+void run_config_key_default(int i, struct strbuf *out);
+/* Word n, from 0, of those that key i takes; NULL behind the last, and for keys that take anything else. */
+const char *run_config_key_word(int i, int n);
+
 /* What a resumed run may not change. Adds one error for each key that differs between the run as it was
  * (`old`) and as it is asked for (`current`), may not change freely and is not in `allow` (keys or whole
  * sections: "optimizer"), and for each entry of `allow` that is no key. Free are parallel, log, checkpoint,

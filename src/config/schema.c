@@ -68,21 +68,21 @@ static const struct choice instruction_sets[] = {
 #define ANY_NUMBER .max = 1e300
 
 const struct schema_key schema_keys[SCHEMA_KEYS] = {
-    {"output", KEY_TEXT, AT(output), .required = true, .free = true,
+    {"output", KEY_TEXT, AT(output), .path = true, .required = true, .free = true,
      .help = "directory of this run: the resolved run file, metrics and checkpoints"},
     {"seed", KEY_INT, AT(seed), "42", ANY_COUNT, .help = "of everything random"},
-    {"tokenizer", KEY_TEXT, AT(tokenizer), .shown = "the one in model.from",
+    {"tokenizer", KEY_TEXT, AT(tokenizer), .path = true, .shown = "the one in model.from",
      .help = "directory with a tokenizer.json, or the file itself"},
 
-    {"model.from", KEY_TEXT, AT(model.from),
+    {"model.from", KEY_TEXT, AT(model.from), .path = true,
      .help = "model directory to start from; this or model.config is required"},
-    {"model.config", KEY_MODEL, AT(model.config),
+    {"model.config", KEY_MODEL, AT(model.config), .path = true,
      .help = "start from random weights: the path of a config.json, or its keys as a map"},
 
-    {"data.train", KEY_TEXTS, AT(data.train), .required = true,
+    {"data.train", KEY_TEXTS, AT(data.train), .path = true, .required = true,
      .help =
          "files and globs: JSONL (one object a line) or .txt (one document a file), also .gz, .zst and .xz"},
-    {"data.eval", KEY_TEXTS, AT(data.eval), .help = "the same, for evaluation"},
+    {"data.eval", KEY_TEXTS, AT(data.eval), .path = true, .help = "the same, for evaluation"},
     {"data.text", KEY_TEXT, AT(data.text), "text", .help = "field of a JSONL line that holds the text"},
     {"data.seq_len", KEY_INT, AT(data.seq_len), .required = true, .min = 1, .max = 1 << 24,
      .help = "positions of one row"},
@@ -98,8 +98,8 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
      .help = "visit the documents of each epoch in another order; false: in file order"},
     {"data.bad_lines", KEY_CHOICE, AT(data.bad_lines), "error", .choices = bad_lines,
      .help = "a line that cannot be used ends the run, or is skipped, counted and shown"},
-    {"data.cache", KEY_TEXT, AT(data.cache), .shown = "token-cache beside the output", .free = true,
-     .help = "directory of tokenized text, shared between runs"},
+    {"data.cache", KEY_TEXT, AT(data.cache), .path = true, .shown = "token-cache beside the output",
+     .free = true, .help = "directory of tokenized text, shared between runs"},
 
     {"train.steps", KEY_INT, AT(train.steps), .min = 1, ANY_COUNT,
      .help = "optimizer steps; this or train.epochs is required"},

@@ -32,6 +32,7 @@ struct schema_key {
     const char *shown;   /* what help says of the default where `initial` does not tell */
     bool required;
     bool free;                    /* may change when a run is resumed */
+    bool path;                    /* names files or directories */
     double min, max;              /* of KEY_INT, KEY_NUMBER, KEY_PAIR, KEY_NUMBERS */
     bool above_min;               /* min itself is not allowed */
     bool below_max;               /* max itself is not allowed */

@@ -124,6 +124,46 @@ void run_config_markdown(struct strbuf *out)
     strbuf_free(&type);
 }
 
+/* ---- Key by key ---- */
+
+bool run_config_key(int i, struct run_key *out)
+{
+    if (i < 0 || i >= SCHEMA_KEYS)
+        return false;
+    const struct schema_key *key = &schema_keys[i];
+    int section = new_section(i);
+    *out = (struct run_key){
+        .name = key->name,
+        .help = key->help,
+        .section = section >= 0 ? schema_section_help(key->name, (size_t)section) : NULL,
+        .path = key->path,
+        .available = key->type != KEY_LATER,
+    };
+    return true;
+}
+
+void run_config_key_takes(int i, struct strbuf *out)
+{
+    describe_type(&schema_keys[i], out);
+}
+
+void run_config_key_default(int i, struct strbuf *out)
+{
+    describe_default(&schema_keys[i], out);
+}
+
+const char *run_config_key_word(int i, int n)
+{
+    static const char *const truths[] = {"true", "false"};
+    const struct schema_key *key = &schema_keys[i];
+    if (key->type == KEY_BOOL)
+        return n < 2 ? truths[n] : NULL;
+    for (const struct choice *choice = key->choices; choice != NULL && choice->name != NULL; choice++)
+        if (!choice->later && n-- == 0)
+            return choice->name;
+    return NULL;
+}
+
 /* ---- Differences ---- */
 
 /* A key itself, or its section. */

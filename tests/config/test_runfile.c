@@ -549,6 +549,51 @@ static void cut_anywhere(void **state)
     }
 }
 
+/* ---- key by key ---- */
+
+static void keys_one_by_one(void **state)
+{
+    (void)state;
+    struct run_key key;
+    struct strbuf help = {0}, text = {0};
+    int count = 0, sections = 0;
+    run_config_help(&help);
+    for (; run_config_key(count, &key); count++) {
+        sections += key.section != NULL;
+        assert_string_equal(key.name, schema_keys[count].name);
+        /* The help in this form says the same. */
+        strbuf_clear(&text);
+        strbuf_printf(&text, "  %s (", key.name);
+        run_config_key_default(count, &text);
+        strbuf_puts(&text, "): ");
+        run_config_key_takes(count, &text);
+        strbuf_printf(&text, "\n      %s\n", key.help);
+        assert_non_null(strstr(help.data, text.data));
+    }
+    assert_int_equal(count, SCHEMA_KEYS);
+    assert_int_equal(sections, 11); /* ten, and the keys without one */
+    assert_false(run_config_key(-1, &key));
+    strbuf_free(&help);
+    strbuf_free(&text);
+}
+
+static void words_of_keys(void **state)
+{
+    (void)state;
+    struct run_key key;
+    int dtype = schema_find("train.dtype"), pack = schema_find("data.pack"), lr = schema_find("optimizer.lr");
+    assert_string_equal(run_config_key_word(dtype, 0), "fp32");
+    assert_string_equal(run_config_key_word(dtype, 1), "bf16");
+    assert_null(run_config_key_word(dtype, 2)); /* fp16 is for later */
+    assert_string_equal(run_config_key_word(pack, 0), "true");
+    assert_string_equal(run_config_key_word(pack, 1), "false");
+    assert_null(run_config_key_word(pack, 2));
+    assert_null(run_config_key_word(lr, 0));
+    assert_true(run_config_key(schema_find("data.train"), &key) && key.path && key.available);
+    assert_true(run_config_key(schema_find("data.text"), &key) && !key.path);
+    assert_true(run_config_key(schema_find("parallel.watchdog"), &key) && !key.available);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -560,8 +605,8 @@ int main(void)
         cmocka_unit_test(not_available_yet), cmocka_unit_test(schedules),
         cmocka_unit_test(nearest_names),     cmocka_unit_test(broken_files),
         cmocka_unit_test(empty_file),        cmocka_unit_test(from_a_file),
-
-        cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(cut_anywhere),      cmocka_unit_test(keys_one_by_one),
+        cmocka_unit_test(words_of_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

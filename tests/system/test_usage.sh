@@ -20,7 +20,9 @@ expect_grep '^Usage: tercet VERB' "$err"
 
 # Every verb that the help lists has a help with an example, that reaches standard output.
 verbs=$(sed -n 's/^  \([a-z]*\)  .*/\1/p' "$scratch/help")
-check "the help lists verbs" test "$(wc -w <<<"$verbs")" -ge 4
+for verb in train plan eval generate logits tokenizer data inspect doctor completion man version; do
+    check "the help lists $verb" grep -qx "$verb" <<<"$verbs"
+done
 for verb in $verbs; do
     expect_status 0 "$tercet" "$verb" --help
     expect_grep '^ *Example:$' "$out" "tercet $verb --help has an example"
@@ -72,6 +74,16 @@ for key in version compiler build mpi libraries oneDNN PCRE2 jansson libyaml lib
     expect_grep "\"$key\": " "$out"
 done
 
+expect_status 2 "$tercet" completion
+expect_grep '^tercet completion: for which shell' "$err"
+expect_empty "$out"
+expect_status 2 "$tercet" completion fish
+expect_grep 'not for .fish' "$err"
+expect_status 2 "$tercet" completion bash zsh
+expect_grep 'one shell at a time' "$err"
+expect_status 2 "$tercet" man train
+expect_grep 'nothing is expected here' "$err"
+
 # Standard output full, closed, or a pipe that nobody reads: told, and status 1.
 expect_full() {
     "$@" >/dev/full 2>"$err"
@@ -82,6 +94,13 @@ expect_full() {
 expect_full "$tercet" version
 expect_full "$tercet" --help
 expect_full "$tercet" inspect --help
+# More than is buffered: what went wrong is no longer known at the end, but that it did.
+for verb in man 'completion bash' 'completion zsh'; do
+    # shellcheck disable=SC2086 # verb and argument
+    "$tercet" $verb >/dev/full 2>"$err"
+    check "a full standard output gives 1: $verb" test $? -eq 1
+    expect_grep '^tercet: standard output: ' "$err"
+done
 "$tercet" version >&- 2>"$err"
 check "a closed standard output gives 1" test $? -eq 1
 expect_grep '^tercet: standard output: ' "$err"
