@@ -33,8 +33,10 @@ enum { BACKEND_STREAMS = 2, BACKEND_EVENTS = 64 };
 struct backend_options {
     const char *name; /* "auto" (cpu), "cpu", "reference", "guarded" (around cpu), "guarded-reference" */
     const char *isa;  /* "auto" or a cap: "portable", "avx2", "avx512", "avx512_bf16"; cpu only */
-    int threads;      /* >= 1 */
-    bool pin;         /* bind threads to CPUs first_cpu … */
+    /* "auto", "own" or "onednn": whose kernels make matrix products; NULL is auto; cpu only */
+    const char *products;
+    int threads; /* >= 1 */
+    bool pin;    /* bind threads to CPUs first_cpu … */
     int first_cpu;
 };
 
@@ -43,7 +45,7 @@ struct backend;
 /* What the speed and the bits of its products depend on, besides the machine. */
 struct backend_description {
     char isa[24];     /* the instruction set in use: "portable", "avx2", "avx512", "avx512_bf16"; "none" */
-    char library[40]; /* "oneDNN 2.6.3"; "none" */
+    char library[40]; /* what makes products: "own kernels", "oneDNN 2.6.3"; "none" */
 };
 
 struct backend_vtable {

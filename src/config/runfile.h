@@ -98,7 +98,7 @@ struct run_config {
         bool overlap;
     } parallel;
     struct {
-        char *name, *isa; /* as backend_create takes them */
+        char *name, *isa, *products; /* as backend_create takes them */
     } backend;
     struct {
         int64_t every;

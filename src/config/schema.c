@@ -61,6 +61,8 @@ static const struct choice instruction_sets[] = {
     {"auto", 0, false},   {"portable", 0, false},    {"avx2", 0, false},
     {"avx512", 0, false}, {"avx512_bf16", 0, false}, {NULL, 0, false},
 };
+static const struct choice products[] = {
+    {"auto", 0, false}, {"own", 0, false}, {"onednn", 0, false}, {NULL, 0, false}};
 
 #define AT(member) offsetof(struct run_config, member)
 #define HUGE_INT 9223372036854775807.0
@@ -164,6 +166,8 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
      .help = "where ops are computed; reference and guarded are for tests"},
     {"backend.isa", KEY_TEXT, AT(backend.isa), "auto", .choices = instruction_sets,
      .help = "highest instruction set that may be used; for tests"},
+    {"backend.products", KEY_TEXT, AT(backend.products), "auto", .choices = products,
+     .help = "whose kernels make matrix products; auto: own, but oneDNN's on AMX and below AVX2"},
 
     {"checkpoint.every", KEY_INT, AT(checkpoint.every), "500", .free = true, ANY_COUNT,
      .help = "steps between checkpoints; 0: none by steps; the last step is always saved"},

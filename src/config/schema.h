@@ -40,7 +40,7 @@ struct schema_key {
     const char *help;
 };
 
-enum { SCHEMA_KEYS = 53 };
+enum { SCHEMA_KEYS = 54 };
 extern const struct schema_key schema_keys[SCHEMA_KEYS];
 
 /* By dotted name; -1 when there is none. */

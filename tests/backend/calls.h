@@ -41,14 +41,20 @@ struct result {
     int outputs;
 };
 
-static inline struct backend *test_backend(const char *name, const char *isa, int threads)
+static inline struct backend *test_backend_with(const char *name, const char *isa, const char *products,
+                                                int threads)
 {
     struct backend *b;
     struct error err = {0};
-    struct backend_options options = {.name = name, .isa = isa, .threads = threads};
+    struct backend_options options = {.name = name, .isa = isa, .products = products, .threads = threads};
     if (backend_create(&b, &options, &err) != 0)
         fail_msg("%s: %s", err.where, err.what);
     return b;
+}
+
+static inline struct backend *test_backend(const char *name, const char *isa, int threads)
+{
+    return test_backend_with(name, isa, NULL, threads);
 }
 
 static inline double operand_get(const struct operand *x, int64_t i)

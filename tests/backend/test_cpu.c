@@ -203,9 +203,10 @@ static void compare(const struct trial *t, const struct result *cpu, const struc
     }
 }
 
-static void compare_all(const char *isa)
+static void compare_all(const char *isa, const char *products)
 {
-    struct backend *reference = test_backend("reference", NULL, 1), *cpu = test_backend("cpu", isa, 2);
+    struct backend *reference = test_backend("reference", NULL, 1),
+                   *cpu = test_backend_with("cpu", isa, products, 2);
     for (int type = 0; type < 2; type++)
         for (int i = 0; i < TRIALS; i++) {
             struct trial t;
@@ -229,15 +230,15 @@ static void compare_all(const char *isa)
 static void test_cpu_matches_reference(void **state)
 {
     (void)state;
-    compare_all("auto");
+    compare_all("auto", NULL);
+    compare_all("auto", "onednn");
 }
 
-static void test_threads_leave_no_trace(void **state)
+static void threads_leave_no_trace(const char *products)
 {
-    (void)state;
     struct backend *reference = test_backend("reference", NULL, 1), *cpu[4];
     for (int n = 0; n < 4; n++)
-        cpu[n] = test_backend("cpu", NULL, n + 1);
+        cpu[n] = test_backend_with("cpu", NULL, products, n + 1);
     for (int type = 0; type < 2; type++)
         for (int i = 0; i < TRIALS; i++) {
             struct trial t;
@@ -258,6 +259,13 @@ static void test_threads_leave_no_trace(void **state)
         backend_destroy(cpu[n]);
     }
     backend_destroy(reference);
+}
+
+static void test_threads_leave_no_trace(void **state)
+{
+    (void)state;
+    threads_leave_no_trace("own");
+    threads_leave_no_trace("onednn");
 }
 
 /* The first rows of a call are a smaller call's rows. */
@@ -284,7 +292,7 @@ static void rows_agree(struct backend *cpu, enum op op, struct trial_shape shape
     trial_free(&whole);
 }
 
-static void rows_agree_everywhere(const char *isa)
+static void rows_agree_everywhere(const char *isa, const char *products)
 {
     static const struct trial_shape shapes[] = {
         {.width = 15, .out = 7, .optional = true},
@@ -292,13 +300,13 @@ static void rows_agree_everywhere(const char *isa)
         {.width = 576, .out = 200},
         {.width = 331, .out = 1100, .optional = true},
     };
-    struct backend *cpu = test_backend("cpu", isa, 2);
+    struct backend *cpu = test_backend_with("cpu", isa, products, 2);
     for (int type = 0; type < 2; type++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             rows_agree(cpu, OP_LINEAR, shapes[i], type ? DTYPE_BF16 : DTYPE_F32);
             rows_agree(cpu, OP_LINEAR_GRAD_INPUT, shapes[i], type ? DTYPE_BF16 : DTYPE_F32);
         }
-        rows_agree(cpu, OP_LOSS, (struct trial_shape){.width = 60, .vocabulary = 700},
+        rows_agree(cpu, OP_LOSS, (struct trial_shape){.width = 60, .vocabulary = 1100},
                    type ? DTYPE_BF16 : DTYPE_F32);
         rows_agree(cpu, OP_RMSNORM, (struct trial_shape){.width = 60}, type ? DTYPE_BF16 : DTYPE_F32);
     }
@@ -308,7 +316,8 @@ static void rows_agree_everywhere(const char *isa)
 static void test_rows_do_not_depend_on_their_number(void **state)
 {
     (void)state;
-    rows_agree_everywhere(NULL);
+    rows_agree_everywhere(NULL, NULL);
+    rows_agree_everywhere(NULL, "onednn");
 }
 
 /* A token decoded over a cache has the bits that it has in the whole piece. */
@@ -383,12 +392,14 @@ static void test_capped(void **state)
 
 static void test_matches_reference_capped(void **state)
 {
-    compare_all(*state);
+    compare_all(*state, "own");
+    compare_all(*state, "onednn");
 }
 
 static void test_rows_capped(void **state)
 {
-    rows_agree_everywhere(*state);
+    rows_agree_everywhere(*state, "own");
+    rows_agree_everywhere(*state, "onednn");
 }
 
 static void test_decoding_capped(void **state)

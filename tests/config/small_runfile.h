@@ -40,7 +40,7 @@ static const char everything[] =
     "true}\n"
     "schedule: {name: cosine, warmup_steps: 7, min_lr: 3.3e-7, hf_schedule: true}\n"
     "parallel: {zero: 0, threads: 3, transport: mpi, overlap: false}\n"
-    "backend: {name: guarded, isa: avx2}\n"
+    "backend: {name: guarded, isa: avx2, products: onednn}\n"
     "checkpoint: {every: 0, minutes: 12.5, keep: 0, dtype: bf16}\n"
     "eval: {every: 3, at_start: false}\n"
     "log: {every: 10, tensorboard: false}\n";

@@ -76,6 +76,7 @@ static void defaults(void **state)
     assert_true(c.parallel.overlap);
     assert_string_equal(c.backend.name, "auto");
     assert_string_equal(c.backend.isa, "auto");
+    assert_string_equal(c.backend.products, "auto");
     assert_int_equal(c.checkpoint.every, 500);
     assert_true(c.checkpoint.minutes == 0);
     assert_int_equal(c.checkpoint.keep, 3);
@@ -125,6 +126,7 @@ static void all_values(void **state)
     assert_true(!c.parallel.overlap);
     assert_string_equal(c.backend.name, "guarded");
     assert_string_equal(c.backend.isa, "avx2");
+    assert_string_equal(c.backend.products, "onednn");
     assert_true(c.checkpoint.every == 0 && c.checkpoint.minutes == 12.5 && c.checkpoint.keep == 0);
     assert_true(c.eval.every == 3 && !c.eval.at_start && c.log.every == 10 && !c.log.tensorboard);
     run_config_free(&c);

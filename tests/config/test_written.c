@@ -94,6 +94,7 @@ static void written_text(void **state)
                                   "backend:\n"
                                   "  name: auto\n"
                                   "  isa: auto\n"
+                                  "  products: auto\n"
                                   "checkpoint:\n"
                                   "  every: 500\n"
                                   "  minutes: 0.0\n"
@@ -123,6 +124,7 @@ static void differences(void **state)
         {"backend.name=guarded", 0},
         {"backend.name=reference", 1},
         {"backend.isa=avx2", 1},
+        {"backend.products=onednn", 1},
         {"output=elsewhere", 0},
         {"data.cache=elsewhere", 0},
         {"log={every: 7, tensorboard: false}", 0},

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct cpu *cpu_of(struct backend *b)
 {
@@ -128,7 +129,11 @@ static int cpu_threads_seen(const struct backend *b)
 static void cpu_describe(const struct backend *b, struct backend_description *out)
 {
     snprintf(out->isa, sizeof out->isa, "%s", gemm_isa_name(gemm_isa(((const struct cpu *)b)->gemms)));
-    gemm_library_version(out->library, sizeof out->library);
+    const struct cpu *cpu = (const struct cpu *)b;
+    if (product_uses_own(cpu, gemm_has_bf16(cpu->gemms) ? DTYPE_BF16 : DTYPE_F32))
+        snprintf(out->library, sizeof out->library, "own kernels");
+    else
+        gemm_library_version(out->library, sizeof out->library);
 }
 
 static const struct backend_vtable cpu_vtable = {
@@ -153,6 +158,19 @@ static const struct backend_vtable cpu_vtable = {
     .describe = cpu_describe,
 };
 
+static int choose_products(struct cpu *cpu, const char *name, struct error *err)
+{
+    static const char *const names[] = {"auto", "own", "onednn"};
+    for (size_t i = 0; name && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) {
+            cpu->products = (enum products_by)i;
+            return 0;
+        }
+    return !name ? 0
+                 : error_set(err, ERROR_INPUT, "backend.products", "use auto, own or onednn",
+                             "nothing makes products by the name of \"%s\"", name);
+}
+
 int cpu_create(struct backend **out, const struct backend_options *options, struct error *err)
 {
     struct cpu *cpu = calloc(1, sizeof *cpu);
@@ -161,7 +179,8 @@ int cpu_create(struct backend **out, const struct backend_options *options, stru
     cpu->base.v = &cpu_vtable;
     cpu->threads = options->threads;
     pthread_mutex_init(&cpu->lock, NULL);
-    if (gemm_library_create(&cpu->gemms, options->isa, options->threads, err) != 0 ||
+    if (choose_products(cpu, options->products, err) != 0 ||
+        gemm_library_create(&cpu->gemms, options->isa, options->threads, err) != 0 ||
         pool_create(&cpu->pool, options->threads, options->pin, options->first_cpu, gemm_thread_start, err) !=
             0) {
         cpu_destroy(&cpu->base);

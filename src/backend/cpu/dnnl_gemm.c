@@ -37,7 +37,7 @@ struct gemm_library {
     dnnl_stream_t *streams; /* by thread */
     int threads;
     enum isa isa;
-    bool bf16;
+    bool bf16, amx;
     struct gemm **slots; /* open addressing, a power of two */
     size_t slot_count, used;
 };
@@ -170,6 +170,7 @@ static int choose_isa(struct gemm_library *library, const char *name, struct err
             library->isa = caps[i].isa;
     /* AVX-512 without bf16 instructions would emulate them, with results that depend on the rows. */
     library->bf16 = library->isa >= ISA_AVX512_BF16;
+    library->amx = isa_holds(effective, dnnl_cpu_isa_avx512_core_amx);
     return 0;
 }
 
@@ -257,6 +258,11 @@ enum isa gemm_isa(const struct gemm_library *library)
 bool gemm_has_bf16(const struct gemm_library *library)
 {
     return library->bf16;
+}
+
+bool gemm_has_amx(const struct gemm_library *library)
+{
+    return library->amx;
 }
 
 const char *gemm_isa_name(enum isa isa)

@@ -40,6 +40,8 @@ int gemm_library_create(struct gemm_library **out, const char *isa, int threads,
 void gemm_library_free(struct gemm_library *library); /* NULL is allowed */
 enum isa gemm_isa(const struct gemm_library *library);
 bool gemm_has_bf16(const struct gemm_library *library);
+/* The library uses AMX, which our own kernels do not know, for bf16. */
+bool gemm_has_amx(const struct gemm_library *library);
 const char *gemm_isa_name(enum isa isa);
 /* Name and version of the library in use: "oneDNN 2.6.3". */
 void gemm_library_version(char *out, size_t size);

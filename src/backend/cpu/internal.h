@@ -10,11 +10,14 @@
 
 #include <pthread.h>
 
+enum products_by { PRODUCTS_AUTO, PRODUCTS_OWN, PRODUCTS_ONEDNN };
+
 struct cpu {
     struct backend base;
     struct pool *pool;
     struct gemm_library *gemms;
     const struct cpu_kernels *kernels;
+    enum products_by products;
     pthread_mutex_t lock; /* one op, or one prepare, at a time */
     int threads;
 };
@@ -49,12 +52,12 @@ static inline int64_t divide_up(int64_t a, int64_t b)
 
 /* ---- products of whole operands (product.c) ----
  *
- * Rows: c[m,n] = a[m,k] b[k,n] (+ bias[n]), where m counts tokens. Tiles of up to ROW_TILE rows; the last
- * one's rows are padded to one of few sizes, so that a row's bits do not depend on m.
- * Sums: c[m,n] (+)= a[k,m]^T b[k,n], where k counts tokens: chunks of fixed sizes, the last one padded
- * with zero rows, added in order. */
-enum { ROW_TILE = 256, COLUMN_TILE = 512 };
-
+ * Rows: c[m,n] = a[m,k] b[k,n] (+ bias[n]), where m counts tokens; a row's bits do not depend on m.
+ * Sums: c[m,n] = a[k,m]^T b[k,n], where k counts tokens.
+ *
+ * They are made by our own kernels (panels.c) or by the library: in tiles of up to 256 rows, the last one's
+ * rows padded to one of few sizes; sums in chunks of fixed sizes, the last one padded with zero rows, added
+ * in order. */
 struct product {
     int64_t m, n, k;
     const void *a, *b, *bias; /* bias may be NULL; rows only */
@@ -62,8 +65,7 @@ struct product {
     bool b_transposed; /* b is stored [n,k]; rows only */
     bool has_bias;     /* stands for `bias` while workspace is counted */
     bool sum_over_tokens;
-    bool accumulate; /* c += …, sums only */
-    bool padded;     /* rows: a has zero rows up to row_bucket(m); sums: k is a chunk size */
+    bool accumulate; /* c += …; c is fp32 and there is no bias */
     enum dtype in, out;
 };
 
@@ -71,11 +73,13 @@ struct product {
 int product_workspace(struct cpu *cpu, const struct product *p, size_t *bytes, struct error *err);
 int product_run(struct cpu *cpu, const struct product *p, void *workspace, struct error *err);
 
-/* A padded number of rows for a tile: 16, 64 or ROW_TILE. oneDNN's choice of kernel, and with it the
- * bits of a row, is the same for these on all instruction sets (tests/backend checks it). */
-int64_t row_bucket(int64_t rows);
-/* Width of equal column tiles of at most COLUMN_TILE. */
-int64_t column_tile(int64_t n);
+/* Whether our own kernels make products of operands of this type (of product_type()). By default they do
+ * where they measured better than the library: not on the portable instruction set, nor where it has AMX. */
+bool product_uses_own(const struct cpu *cpu, enum dtype type);
+/* By our own kernels: operands are of one type, of product_type(). */
+size_t panels_workspace(struct cpu *cpu, const struct product *p);
+void panels_run(struct cpu *cpu, const struct product *p, void *workspace);
+
 /* The type that products compute with: bf16 where the CPU has it, else operands are converted. */
 enum dtype product_type(const struct cpu *cpu, enum dtype type);
 /* to[n] = from[n], on all threads. */

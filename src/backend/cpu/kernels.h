@@ -47,7 +47,7 @@ struct row_kernels {
     void (*softmax_statistics)(float *max, float *sum, int64_t statistics, const float *logits,
                                int64_t stride, int64_t rows, int64_t columns);
     /* out[row, column] (row stride out_stride) = scale * (exp(logit - lse[row]) - (target == first +
-     * column)), zeros where the target is negative. */
+     * column)), zeros where the target is negative. out may be logits. */
     void (*softmax_grad)(void *out, enum dtype out_type, int64_t out_stride, const float *logits,
                          int64_t stride, const float *lse, const int32_t *targets, float scale, int64_t first,
                          int64_t rows, int64_t columns);
@@ -108,10 +108,46 @@ static inline int64_t attention_buffer(int64_t head_dim, int64_t group, bool gra
     return (3 * ATTENTION_KEYS + 2 * rows) * depth + 17 * rows;
 }
 
+/* Products, as panels of columns: c[rows, columns] = a b with sums in registers, each element one chain of
+ * additions in the order of k. The chain may be cut in calls anywhere, and an element's bits do not depend on
+ * the rows and columns that are computed with it.
+ *
+ * Operands are taken in words of four bytes along k: an fp32 number, or two bf16 numbers that are neighbours
+ * in k (the second is 0 where k ends with the first). So k numbers are product_steps() words. bf16 is for
+ * instruction sets that multiply it (gemm_has_bf16). */
+enum {
+    PRODUCT_COLUMNS = 64, /* of a packed panel of b */
+    PRODUCT_ROWS = 48,    /* that are packed together, of an a that is stored by columns */
+    PRODUCT_STEPS = 512,  /* of a packed panel at most: 128 KB, for the second cache */
+};
+
+static inline int64_t product_steps(enum dtype type, int64_t k)
+{
+    return type == DTYPE_BF16 ? (k + 1) / 2 : k;
+}
+
+struct product_kernels {
+    /* to[steps][width] words = the matrix stored [k, stride], its first `columns` columns; zeros beside them
+     * up to `width`. */
+    void (*pack)(void *to, int64_t width, const void *from, enum dtype type, int64_t stride, int64_t k,
+                 int64_t columns);
+    /* The same of a matrix stored [columns, stride], k of each row; width is PRODUCT_COLUMNS. */
+    void (*pack_transposed)(void *to, const void *from, enum dtype type, int64_t stride, int64_t k,
+                            int64_t columns);
+    /* c[rows, columns rounded up to 16] = a b, or += where `add`. Word [row, step] of a is at row * a_row +
+     * step * a_step words; b is packed. */
+    void (*run)(float *c, int64_t c_row, const void *a, int64_t a_row, int64_t a_step, const void *b,
+                enum dtype type, int64_t steps, int64_t rows, int64_t columns, bool add);
+    /* c[rows, columns] (row stride c_row) of type out = tile[rows, PRODUCT_COLUMNS] + bias (NULL: none). */
+    void (*finish)(void *c, enum dtype out, int64_t c_row, const float *tile, const void *bias,
+                   enum dtype bias_type, int64_t rows, int64_t columns);
+};
+
 struct cpu_kernels {
     const struct flat_kernels *flat;
     const struct row_kernels *row;
     const struct attention_kernels *attention;
+    const struct product_kernels *product;
 };
 
 /* kernels/kernels_*.c; on x86-64 all of them. */

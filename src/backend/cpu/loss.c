@@ -1,151 +1,135 @@
-/* Loss and its gradient, a chunk of LOSS_ROWS tokens at a time.
+/* Loss and its gradient, LOSS_ROWS tokens and LOSS_COLUMNS entries of the vocabulary at a time.
  *
- * Forward: tiles of logits are made in a thread's own buffer; each leaves a maximum and a sum of exps a
- * row, and the target's logit where it holds the target. These are combined in tile order. Backward:
- * the same tiles become gradients of the logits, kept for one chunk in the product's type; then
- * dx = g w for the chunk, and dw gets one addition a chunk. */
+ * Forward: each block of logits leaves a maximum and a sum of exps a row, and the target's logit where it
+ * holds the target. These are combined in the order of blocks. Backward: the same logits become their
+ * gradient g; then dx += g w for the block's columns, in fp32, and dw += g^T x for its tokens. So memory does
+ * not grow with the vocabulary, but for a few bytes a block, nor with the tokens beyond LOSS_ROWS. */
 #include "backend/cpu/internal.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
-enum { LOSS_ROWS = 256 };
+enum {
+    LOSS_ROWS = 1024,
+    LOSS_COLUMNS = 1024,
+    PIECE_ROWS = 32, /* that one thread looks at together */
+};
 
 struct loss_layout {
-    void *x32, *w32;     /* fp32 copies, where the CPU has no bf16 products */
-    void *x_chunk;       /* the last rows, padded */
-    float *max, *sum;    /* [rows, tiles] */
+    float *logits;       /* [rows, columns] of the block */
+    float *max, *sum;    /* [rows, blocks of columns]; forward only */
     float *target_logit; /* [rows] */
-    void *gradient;      /* [rows, vocabulary] of the product's type */
-    float *lse;          /* of the chunk, padded; backward only */
-    int32_t *targets;    /* of the chunk, padded with -1 */
-    char *threads;
-    size_t slot, scratch;
-    char *product; /* workspace of the products of the backward pass */
+    void *gradient;      /* [rows, columns] of the compute type, which may be the logits' place */
+    float *dx;           /* [rows, width]; in its own place where the result is fp32 */
+    char *product;       /* workspace of products */
 };
 
 struct loss_job {
     struct cpu *cpu;
     bool grad;
-    enum dtype type; /* of the products */
-    int64_t tokens, width, vocabulary, tile, tiles;
-    struct gemm *gemm[2]; /* [last tile] of the chunk at hand */
+    enum dtype type;
+    int64_t tokens, width, vocabulary, blocks;
     struct loss_layout l;
-    const void *x, *w; /* in the product's type; x of the chunk */
-    int64_t rows, padded;
+    /* Of the chunk of tokens at hand: */
+    int64_t rows;
+    const void *x;
+    const int32_t *targets;
+    const float *lse;
     float scale;
-    atomic_int failures;
+    /* Of the block of columns: */
+    int64_t block, first, columns;
+    const void *w;
 };
 
-static struct gemm_spec logits_spec(const struct loss_job *job, int64_t rows, bool last)
-{
-    int64_t columns = last ? job->vocabulary - (job->tiles - 1) * job->tile : job->tile;
-    return (struct gemm_spec){
-        .m = rows,
-        .n = columns,
-        .k = job->width,
-        .lda = job->width,
-        .ldb = job->width,
-        .ldc = columns,
-        .b_transposed = true,
-        .in = job->type,
-        .out = DTYPE_F32,
-    };
-}
+/* ---- the three products of a block ---- */
 
-static int resolve_chunk(struct loss_job *job, int64_t rows, struct error *err)
-{
-    for (int last = 0; last < 2; last++) {
-        struct gemm_spec spec = logits_spec(job, row_bucket(rows), last);
-        if (gemm_find(job->cpu->gemms, &spec, &job->gemm[last], err) != 0 ||
-            gemm_build(job->cpu->gemms, job->gemm[last], err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static struct product input_product(const struct loss_job *job, enum dtype dx_type)
+static struct product logits_product(const struct loss_job *job)
 {
     return (struct product){.m = job->rows,
-                            .n = job->width,
-                            .k = job->vocabulary,
-                            .padded = true,
-                            .in = job->type,
-                            .out = dx_type};
-}
-
-static struct product weight_product(const struct loss_job *job)
-{
-    return (struct product){.m = job->vocabulary,
-                            .n = job->width,
-                            .k = job->padded,
-                            .sum_over_tokens = true,
-                            .padded = true,
+                            .n = job->columns,
+                            .k = job->width,
+                            .a = job->x,
+                            .b = job->w,
+                            .c = job->l.logits,
+                            .b_transposed = true,
                             .in = job->type,
                             .out = DTYPE_F32};
 }
 
-/* Raises *most to what the backward products of a chunk need. */
-static int products_workspace(struct loss_job *job, enum dtype dx_type, int64_t rows, size_t *most,
-                              struct error *err)
+static struct product input_product(const struct loss_job *job)
 {
-    if (rows == 0)
-        return 0;
-    job->rows = rows;
-    job->padded = row_bucket(rows);
-    struct product list[3] = {input_product(job, dx_type), weight_product(job), weight_product(job)};
+    return (struct product){.m = job->rows,
+                            .n = job->width,
+                            .k = job->columns,
+                            .a = job->l.gradient,
+                            .b = job->w,
+                            .c = job->l.dx,
+                            .accumulate = job->first > 0,
+                            .in = job->type,
+                            .out = DTYPE_F32};
+}
+
+static struct product weight_product(const struct loss_job *job, bool accumulate, float *dw)
+{
+    return (struct product){.m = job->columns,
+                            .n = job->width,
+                            .k = job->rows,
+                            .a = job->l.gradient,
+                            .b = job->x,
+                            .c = dw,
+                            .sum_over_tokens = true,
+                            .accumulate = accumulate,
+                            .in = job->type,
+                            .out = DTYPE_F32};
+}
+
+/* Raises *most to what the products of the job's rows and columns need. */
+static int products_workspace(struct loss_job *job, size_t *most, struct error *err)
+{
+    struct product list[] = {logits_product(job), input_product(job), input_product(job),
+                             weight_product(job, false, NULL), weight_product(job, true, NULL)};
+    int count = job->grad ? (int)(sizeof list / sizeof list[0]) : 1;
     list[2].accumulate = true;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < count; i++) {
         size_t bytes = 0;
         if (product_workspace(job->cpu, &list[i], &bytes, err) != 0)
             return -1;
-        if (bytes > *most)
-            *most = bytes;
+        *most = bytes > *most ? bytes : *most;
     }
     return 0;
 }
 
-static int lay_out(struct loss_job *job, enum dtype type, struct carve *carve, struct error *err)
+static void choose_block(struct loss_job *job, int64_t block)
+{
+    job->block = block;
+    job->first = block * LOSS_COLUMNS;
+    job->columns = min_i64(LOSS_COLUMNS, job->vocabulary - job->first);
+}
+
+static int lay_out(struct loss_job *job, enum dtype dx_type, struct carve *carve, struct error *err)
 {
     struct loss_layout *l = &job->l;
-    struct cpu *cpu = job->cpu;
-    int64_t most = row_bucket(job->tokens);
-    size_t element = (size_t)dtype_bytes(job->type, 1), scratch = 0;
-    memset(l, 0, sizeof *l);
-    if (job->type != type) {
-        l->x32 = carve_take(carve, (size_t)(job->tokens * job->width) * element);
-        l->w32 = carve_take(carve, (size_t)(job->vocabulary * job->width) * element);
-    }
-    l->x_chunk = carve_take(carve, (size_t)(most * job->width) * element);
-    l->targets = carve_take(carve, (size_t)most * sizeof(int32_t));
-    for (int64_t rows = 16; rows <= most; rows *= 4) /* the buckets */
-        for (int last = 0; last < 2; last++) {
-            struct gemm_spec spec = logits_spec(job, rows, last);
-            struct gemm *g;
-            if (gemm_find(cpu->gemms, &spec, &g, err) != 0)
-                return -1;
-            if (gemm_scratch(g) > scratch)
-                scratch = gemm_scratch(g);
-        }
-    struct carve slot = {0};
-    carve_take(&slot, scratch);
-    l->scratch = slot.used;
-    carve_take(&slot, (size_t)(most * job->tile) * sizeof(float));
-    l->slot = slot.used;
-    l->threads = carve_take(carve, l->slot * (size_t)cpu->threads);
-    if (!job->grad) {
-        l->max = carve_take(carve, (size_t)(most * job->tiles) * sizeof(float));
-        l->sum = carve_take(carve, (size_t)(most * job->tiles) * sizeof(float));
-        l->target_logit = carve_take(carve, (size_t)most * sizeof(float));
-        return 0;
-    }
-    l->lse = carve_take(carve, (size_t)most * sizeof(float));
-    l->gradient = carve_take(carve, (size_t)(most * job->vocabulary) * element);
+    int64_t rows = min_i64(job->tokens, LOSS_ROWS), columns = min_i64(job->vocabulary, LOSS_COLUMNS);
     size_t product = 0;
-    if (products_workspace(job, type, min_i64(job->tokens, LOSS_ROWS), &product, err) != 0 ||
-        products_workspace(job, type, job->tokens % LOSS_ROWS, &product, err) != 0)
-        return -1;
+    l->logits = carve_take(carve, (size_t)(rows * columns) * sizeof(float));
+    if (job->grad) {
+        l->gradient = job->type == DTYPE_F32
+                          ? l->logits
+                          : carve_take(carve, (size_t)dtype_bytes(job->type, rows * columns));
+        if (dx_type != DTYPE_F32)
+            l->dx = carve_take(carve, (size_t)(rows * job->width) * sizeof(float));
+    } else {
+        l->max = carve_take(carve, (size_t)(rows * job->blocks) * sizeof(float));
+        l->sum = carve_take(carve, (size_t)(rows * job->blocks) * sizeof(float));
+        l->target_logit = carve_take(carve, (size_t)rows * sizeof(float));
+    }
+    /* Blocks are whole or the last one, chunks of tokens too. */
+    for (int i = 0; i < 4; i++) {
+        choose_block(job, i & 1 ? job->blocks - 1 : 0);
+        job->rows = i & 2 && job->tokens > LOSS_ROWS ? job->tokens % LOSS_ROWS : rows;
+        if (products_workspace(job, &product, err) != 0)
+            return -1;
+    }
     l->product = carve_take(carve, product);
     return 0;
 }
@@ -156,14 +140,13 @@ static int start(struct loss_job *job, struct cpu *cpu, const struct op_call *ca
     *job = (struct loss_job){
         .cpu = cpu,
         .grad = call->op == OP_LOSS_GRAD,
-        .type = product_type(cpu, s->compute),
+        .type = s->compute,
         .tokens = s->of['T'],
         .width = s->of['D'],
         .vocabulary = s->of['V'],
     };
-    job->tile = column_tile(job->vocabulary);
-    job->tiles = divide_up(job->vocabulary, job->tile);
-    return lay_out(job, s->compute, carve, err);
+    job->blocks = divide_up(job->vocabulary, LOSS_COLUMNS);
+    return lay_out(job, call->out[0].type, carve, err);
 }
 
 int loss_workspace(struct cpu *cpu, const struct op_call *call, const struct signature_sizes *s,
@@ -173,93 +156,73 @@ int loss_workspace(struct cpu *cpu, const struct op_call *call, const struct sig
     struct carve carve = {0};
     if (start(&job, cpu, call, s, &carve, err) != 0)
         return -1;
-    int64_t tail = job.tokens % LOSS_ROWS;
-    if ((job.tokens >= LOSS_ROWS && resolve_chunk(&job, LOSS_ROWS, err) != 0) ||
-        (tail > 0 && resolve_chunk(&job, tail, err) != 0))
-        return -1;
     *bytes = carve.used;
     return 0;
 }
 
-static void logits_piece(void *context, int64_t piece, int thread)
+/* ---- forward ---- */
+
+static void statistics_piece(void *context, int64_t piece, int thread)
 {
-    struct loss_job *job = context;
-    const struct row_kernels *kernels = job->cpu->kernels->row;
-    struct loss_layout *l = &job->l;
-    int64_t first = piece * job->tile, columns = min_i64(job->tile, job->vocabulary - first);
-    char *scratch = l->threads + l->slot * (size_t)thread;
-    float *logits = (float *)(void *)(scratch + l->scratch);
-    const char *w = (const char *)job->w + dtype_bytes(job->type, first * job->width);
-    if (gemm_run(job->gemm[piece == job->tiles - 1], thread, job->x, w, NULL, logits, scratch) != 0) {
-        atomic_fetch_add(&job->failures, 1);
-        return;
-    }
-    if (job->grad) {
-        char *out = (char *)l->gradient + dtype_bytes(job->type, first);
-        kernels->softmax_grad(out, job->type, job->vocabulary, logits, columns, l->lse, l->targets,
-                              job->scale, first, job->padded, columns);
-        return;
-    }
-    kernels->softmax_statistics(l->max + piece, l->sum + piece, job->tiles, logits, columns, job->rows,
-                                columns);
-    for (int64_t r = 0; r < job->rows; r++) {
-        int64_t column = l->targets[r] - first;
-        if (l->targets[r] >= 0 && column >= 0 && column < columns)
-            l->target_logit[r] = logits[r * columns + column];
+    (void)thread;
+    const struct loss_job *job = context;
+    const struct loss_layout *l = &job->l;
+    int64_t first = piece * PIECE_ROWS, rows = min_i64(PIECE_ROWS, job->rows - first);
+    const float *logits = l->logits + first * job->columns;
+    int64_t place = first * job->blocks + job->block;
+    job->cpu->kernels->row->softmax_statistics(l->max + place, l->sum + place, job->blocks, logits,
+                                               job->columns, rows, job->columns);
+    for (int64_t r = first; r < first + rows; r++) {
+        int64_t column = job->targets[r] - job->first;
+        if (job->targets[r] >= 0 && column >= 0 && column < job->columns)
+            l->target_logit[r] = l->logits[r * job->columns + column];
     }
 }
 
-/* Points the job at rows first … of x: at x itself, or at a copy padded to a tile's rows. */
-static void take_chunk(struct loss_job *job, const void *x, const int32_t *targets, const float *lse,
-                       int64_t first)
-{
-    job->rows = min_i64(LOSS_ROWS, job->tokens - first);
-    job->padded = row_bucket(job->rows);
-    job->x = (const char *)x + dtype_bytes(job->type, first * job->width);
-    if (job->padded > job->rows) {
-        size_t bytes = (size_t)dtype_bytes(job->type, job->rows * job->width);
-        memcpy(job->l.x_chunk, job->x, bytes);
-        memset((char *)job->l.x_chunk + bytes, 0,
-               (size_t)dtype_bytes(job->type, (job->padded - job->rows) * job->width));
-        job->x = job->l.x_chunk;
-    }
-    for (int64_t r = 0; r < job->padded; r++) {
-        job->l.targets[r] = r < job->rows ? targets[first + r] : -1;
-        if (lse)
-            job->l.lse[r] = r < job->rows ? lse[first + r] : 0;
-    }
-}
-
-/* Statistics of all tiles, in tile order, to the loss and lse of each row. */
+/* Statistics of all blocks, in their order, to the loss and lse of each row. */
 static void combine(const struct loss_job *job, float *loss, float *lse)
 {
     const struct loss_layout *l = &job->l;
     for (int64_t r = 0; r < job->rows; r++) {
-        const float *max = l->max + r * job->tiles, *sum = l->sum + r * job->tiles;
+        const float *max = l->max + r * job->blocks, *sum = l->sum + r * job->blocks;
         double largest = -INFINITY, total = 0;
-        for (int64_t i = 0; i < job->tiles; i++)
+        for (int64_t i = 0; i < job->blocks; i++)
             largest = (double)max[i] > largest ? (double)max[i] : largest;
-        for (int64_t i = 0; i < job->tiles; i++)
+        for (int64_t i = 0; i < job->blocks; i++)
             total += (double)sum[i] * exp((double)max[i] - largest);
         double log_sum = largest + log(total);
         lse[r] = (float)log_sum;
-        loss[r] = l->targets[r] < 0 ? 0 : (float)(log_sum - (double)l->target_logit[r]);
+        loss[r] = job->targets[r] < 0 ? 0 : (float)(log_sum - (double)l->target_logit[r]);
     }
 }
 
-static int backward_chunk(struct loss_job *job, const struct op_call *call, int64_t first, struct error *err)
+/* ---- backward ---- */
+
+static void gradient_piece(void *context, int64_t piece, int thread)
 {
-    struct product dx = input_product(job, call->out[0].type), dw = weight_product(job);
-    dx.a = job->l.gradient;
-    dx.b = job->w;
-    dx.c = operand_at(&call->out[0], first * job->width);
-    dw.a = job->l.gradient;
-    dw.b = job->x;
-    dw.c = call->out[1].data;
-    dw.accumulate = first > 0;
+    (void)thread;
+    const struct loss_job *job = context;
+    int64_t first = piece * PIECE_ROWS, rows = min_i64(PIECE_ROWS, job->rows - first);
+    char *out = (char *)job->l.gradient + dtype_bytes(job->type, first * job->columns);
+    job->cpu->kernels->row->softmax_grad(out, job->type, job->columns, job->l.logits + first * job->columns,
+                                         job->columns, job->lse + first, job->targets + first, job->scale,
+                                         job->first, rows, job->columns);
+}
+
+static int run_block(struct loss_job *job, bool first_chunk, float *dw, struct error *err)
+{
+    struct product logits = logits_product(job);
+    if (product_run(job->cpu, &logits, job->l.product, err) != 0)
+        return -1;
+    int64_t pieces = divide_up(job->rows, PIECE_ROWS);
+    pool_run(job->cpu->pool, pieces, job->grad ? gradient_piece : statistics_piece, job);
+    if (!job->grad)
+        return 0;
+    struct product dx = input_product(job),
+                   weight = weight_product(job, !first_chunk, dw + job->first * job->width);
     if (product_run(job->cpu, &dx, job->l.product, err) != 0)
         return -1;
-    return product_run(job->cpu, &dw, job->l.product, err);
+    return product_run(job->cpu, &weight, job->l.product, err);
 }
 
 int loss_run(struct cpu *cpu, const struct op_call *call, const struct signature_sizes *s, struct error *err)
@@ -268,32 +231,29 @@ int loss_run(struct cpu *cpu, const struct op_call *call, const struct signature
     struct carve carve = {call->workspace, 0};
     if (start(&job, cpu, call, s, &carve, err) != 0)
         return -1;
-    const void *x = call->in[0].data;
-    job.w = call->in[1].data;
-    if (job.type != s->compute) {
-        convert_parallel(cpu, job.l.x32, job.type, x, s->compute, job.tokens * job.width);
-        convert_parallel(cpu, job.l.w32, job.type, job.w, s->compute, job.vocabulary * job.width);
-        x = job.l.x32;
-        job.w = job.l.w32;
-    }
-    const float *lse = NULL;
-    if (job.grad) {
-        lse = call->in[3].data;
+    enum dtype dx_type = call->out[0].type;
+    if (job.grad)
         job.scale = *(const float *)call->in[4].data;
-        if (job.tokens == 0)
-            zero_parallel(cpu, call->out[1].data, operand_bytes(&call->out[1]));
-    }
+    if (job.grad && job.tokens == 0)
+        zero_parallel(cpu, call->out[1].data, operand_bytes(&call->out[1]));
     for (int64_t first = 0; first < job.tokens; first += LOSS_ROWS) {
-        take_chunk(&job, x, call->in[2].data, lse, first);
-        if (resolve_chunk(&job, job.rows, err) != 0)
-            return -1;
-        pool_run(cpu->pool, job.tiles, logits_piece, &job);
-        if (atomic_load(&job.failures) > 0)
-            return error_set(err, ERROR_RUN, "oneDNN", NULL, "a matrix product failed");
+        job.rows = min_i64(LOSS_ROWS, job.tokens - first);
+        job.x = operand_at(&call->in[0], first * job.width);
+        job.targets = (const int32_t *)call->in[2].data + first;
+        job.lse = job.grad ? (const float *)call->in[3].data + first : NULL;
+        if (job.grad && dx_type == DTYPE_F32)
+            job.l.dx = (float *)call->out[0].data + first * job.width;
+        for (int64_t block = 0; block < job.blocks; block++) {
+            choose_block(&job, block);
+            job.w = operand_at(&call->in[1], job.first * job.width);
+            if (run_block(&job, first == 0, job.grad ? call->out[1].data : NULL, err) != 0)
+                return -1;
+        }
         if (!job.grad)
             combine(&job, (float *)call->out[0].data + first, (float *)call->out[1].data + first);
-        else if (backward_chunk(&job, call, first, err) != 0)
-            return -1;
+        else if (dx_type != DTYPE_F32)
+            convert_parallel(cpu, operand_at(&call->out[0], first * job.width), dx_type, job.l.dx, DTYPE_F32,
+                             job.rows * job.width);
     }
     return 0;
 }

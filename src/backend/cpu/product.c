@@ -6,10 +6,13 @@
 
 /* Chunks of a sum over tokens, and how far a last part may be padded. */
 static const int64_t chunk_sizes[] = {2048, 512, 256, 64, 16};
+enum { ROW_TILE = 256, COLUMN_TILE = 512 };
 enum { CHUNK_SIZES = 5, PADDED_CHUNK = 512, ROW_SIZES = 3 };
 static const int64_t row_sizes[ROW_SIZES] = {16, 64, ROW_TILE};
 
-int64_t row_bucket(int64_t rows)
+/* A padded number of rows for a tile: 16, 64 or ROW_TILE. oneDNN's choice of kernel, and with it the bits of
+ * a row, is the same for these on all instruction sets (tests/backend checks it). */
+static int64_t row_bucket(int64_t rows)
 {
     for (int i = 0; i < ROW_SIZES - 1; i++)
         if (rows <= row_sizes[i])
@@ -23,7 +26,8 @@ static int64_t equal_tiles(int64_t n, int64_t most)
     return min_i64(divide_up(width, 16) * 16, n);
 }
 
-int64_t column_tile(int64_t n)
+/* Width of equal column tiles of at most COLUMN_TILE. */
+static int64_t column_tile(int64_t n)
 {
     return equal_tiles(n, COLUMN_TILE);
 }
@@ -44,6 +48,13 @@ static int64_t next_chunk(int64_t left, int64_t *used)
         }
     *used = min_i64(left, size);
     return size;
+}
+
+bool product_uses_own(const struct cpu *cpu, enum dtype type)
+{
+    if (cpu->products == PRODUCTS_AUTO)
+        return gemm_isa(cpu->gemms) > ISA_PORTABLE && !(type == DTYPE_BF16 && gemm_has_amx(cpu->gemms));
+    return cpu->products == PRODUCTS_OWN;
 }
 
 struct convert_job {
@@ -94,7 +105,7 @@ void zero_parallel(struct cpu *cpu, void *data, int64_t bytes)
 /* Workspace of a product; pointers are NULL while it is only counted. */
 struct layout {
     void *a32, *b32, *bias32; /* fp32 copies, where the CPU has no bf16 products */
-    void *a_tail, *b_tail;    /* padded last rows; NULL where operands are padded already */
+    void *a_tail, *b_tail;    /* padded last rows */
     char *threads;            /* a slot each: scratch of the library, then a tile of c */
     size_t slot, scratch;
 };
@@ -104,19 +115,23 @@ static bool converted(const struct cpu *cpu, const struct product *p)
     return product_type(cpu, p->in) != p->in;
 }
 
+static void lay_out_copies(const struct cpu *cpu, const struct product *p, struct carve *carve,
+                           struct layout *l)
+{
+    memset(l, 0, sizeof *l);
+    if (!converted(cpu, p))
+        return;
+    l->a32 = carve_take(carve, (size_t)(p->m * p->k) * sizeof(float));
+    l->b32 = carve_take(carve, (size_t)(p->k * p->n) * sizeof(float));
+    l->bias32 = carve_take(carve, (size_t)p->n * sizeof(float));
+}
+
 static void lay_out(const struct cpu *cpu, const struct product *p, size_t scratch, struct carve *carve,
                     struct layout *l)
 {
-    memset(l, 0, sizeof *l);
     size_t element = (size_t)dtype_bytes(product_type(cpu, p->in), 1);
-    if (converted(cpu, p)) {
-        l->a32 = carve_take(carve, (size_t)(p->m * p->k) * sizeof(float));
-        l->b32 = carve_take(carve, (size_t)(p->k * p->n) * sizeof(float));
-        l->bias32 = carve_take(carve, (size_t)p->n * sizeof(float));
-    }
-    if (p->padded) {
-        l->a_tail = l->b_tail = NULL;
-    } else if (p->sum_over_tokens) {
+    lay_out_copies(cpu, p, carve, l);
+    if (p->sum_over_tokens) {
         int64_t rows = min_i64(PADDED_CHUNK, max_i64(16, 2 * p->k));
         l->a_tail = carve_take(carve, (size_t)(rows * p->m) * element);
         l->b_tail = carve_take(carve, (size_t)(rows * p->n) * element);
@@ -164,7 +179,7 @@ struct product_job {
     struct layout l;
     int64_t tile_m, tile_n, tiles_n;
     int64_t tail_rows; /* padded rows of the last row tile, 0: it is none or not padded */
-    bool temporary;    /* c is of another type than the library's result */
+    bool temporary;    /* c is of another type than the library's result, or added to (rows) */
     /* Rows: [last row tile][last column tile]. Sums: [chunk size][direct][last m][last n]. */
     struct gemm *row_gemm[2][2];
     struct gemm *sum_gemm[CHUNK_SIZES][2][2][2];
@@ -235,7 +250,7 @@ static const void *at(const void *data, enum dtype type, int64_t element)
     return (const char *)data + dtype_bytes(type, element);
 }
 
-/* Moves the rows of a finished tile to c, in c's type. */
+/* Moves the rows of a finished tile to c, in c's type, or adds them to it. */
 static void put_tile(const struct product_job *job, const void *tile, enum dtype tile_type, int64_t stride,
                      int64_t first_row, int64_t rows, int64_t first_column, int64_t columns)
 {
@@ -244,7 +259,9 @@ static void put_tile(const struct product_job *job, const void *tile, enum dtype
         int64_t place = (first_row + r) * p->n + first_column;
         const void *from = at(tile, tile_type, r * stride);
         void *to = (char *)p->c + dtype_bytes(p->out, place);
-        if (tile_type == p->out)
+        if (p->accumulate)
+            job->cpu->kernels->flat->accumulate(to, from, columns, 0);
+        else if (tile_type == p->out)
             memcpy(to, from, (size_t)dtype_bytes(p->out, columns));
         else
             job->cpu->kernels->flat->convert(to, p->out, from, tile_type, columns);
@@ -262,7 +279,7 @@ static void rows_piece(void *context, int64_t piece, int thread)
     struct gemm *g = job->row_gemm[last_row][first_column + columns == p->n];
     char *scratch = job->l.threads + job->l.slot * (size_t)thread;
     void *tile = scratch + job->l.scratch;
-    const void *a = padded && !p->padded ? job->l.a_tail : at(p->a, p->in, first_row * p->k);
+    const void *a = padded ? job->l.a_tail : at(p->a, p->in, first_row * p->k);
     const void *b = at(p->b, p->in, p->b_transposed ? first_column * p->k : first_column);
     const void *bias = p->has_bias ? at(p->bias, p->in, first_column) : NULL;
     bool direct = !padded && !job->temporary;
@@ -308,7 +325,7 @@ static void run_rows(struct product_job *job)
 {
     struct product *p = &job->p;
     int64_t tail = p->m % ROW_TILE;
-    if (job->tail_rows > 0 && job->l.a_tail)
+    if (job->tail_rows > 0)
         copy_padded(job->l.a_tail, p->a, p->in, p->k, p->m - tail, tail, job->tail_rows);
     pool_run(job->cpu->pool, divide_up(p->m, ROW_TILE) * job->tiles_n, rows_piece, job);
 }
@@ -377,7 +394,7 @@ static void run_sums(struct product_job *job)
     int64_t used, token = 0, size;
     for (; token < p->k; token += used) {
         size = next_chunk(p->k - token, &used);
-        if (used < size && job->l.a_tail && job->l.b_tail) {
+        if (used < size) {
             copy_padded(job->l.a_tail, p->a, p->in, p->m, token, used, size);
             copy_padded(job->l.b_tail, p->b, p->in, p->n, token, used, size);
         }
@@ -387,12 +404,28 @@ static void run_sums(struct product_job *job)
 
 static int resolve(struct cpu *cpu, const struct product *p, struct product_job *job, struct error *err)
 {
-    *job = (struct product_job){.cpu = cpu, .p = *p, .temporary = never_direct(cpu, p)};
+    *job = (struct product_job){
+        .cpu = cpu, .p = *p, .temporary = never_direct(cpu, p) || (p->accumulate && !p->sum_over_tokens)};
     job->tile_n = column_tile(p->n);
     job->tiles_n = divide_up(p->n, job->tile_n);
     if (p->m == 0 || p->k == 0)
         return 0;
     return p->sum_over_tokens ? resolve_sums(job, err) : resolve_rows(job, err);
+}
+
+/* Fills the fp32 copies and puts them in the place of p's operands. */
+static void convert_operands(struct cpu *cpu, struct product *p, const struct layout *l)
+{
+    if (!converted(cpu, p))
+        return;
+    convert_parallel(cpu, l->a32, DTYPE_F32, p->a, p->in, p->m * p->k);
+    convert_parallel(cpu, l->b32, DTYPE_F32, p->b, p->in, p->k * p->n);
+    if (p->has_bias)
+        convert_parallel(cpu, l->bias32, DTYPE_F32, p->bias, p->in, p->n);
+    p->a = l->a32;
+    p->b = l->b32;
+    p->bias = p->has_bias ? l->bias32 : NULL;
+    p->in = DTYPE_F32;
 }
 
 int product_workspace(struct cpu *cpu, const struct product *p, size_t *bytes, struct error *err)
@@ -401,6 +434,13 @@ int product_workspace(struct cpu *cpu, const struct product *p, size_t *bytes, s
     struct carve carve = {0};
     struct layout l;
     struct product_job job;
+    if (product_uses_own(cpu, product_type(cpu, p->in))) {
+        struct product own = *p;
+        own.in = product_type(cpu, p->in);
+        lay_out_copies(cpu, p, &carve, &l);
+        *bytes += carve.used + panels_workspace(cpu, &own);
+        return 0;
+    }
     if (product_scratch(cpu, p, &scratch, err) != 0 || resolve(cpu, p, &job, err) != 0)
         return -1;
     lay_out(cpu, p, scratch, &carve, &l);
@@ -419,19 +459,18 @@ int product_run(struct cpu *cpu, const struct product *p, void *workspace, struc
     size_t scratch;
     struct product_job job;
     struct carve carve = {workspace, 0};
+    if (product_uses_own(cpu, product_type(cpu, p->in))) {
+        struct product own = *p;
+        struct layout l;
+        lay_out_copies(cpu, p, &carve, &l);
+        convert_operands(cpu, &own, &l);
+        panels_run(cpu, &own, (char *)workspace + carve.used);
+        return 0;
+    }
     if (product_scratch(cpu, p, &scratch, err) != 0 || resolve(cpu, p, &job, err) != 0)
         return -1;
     lay_out(cpu, p, scratch, &carve, &job.l);
-    if (converted(cpu, p)) {
-        convert_parallel(cpu, job.l.a32, DTYPE_F32, p->a, p->in, p->m * p->k);
-        convert_parallel(cpu, job.l.b32, DTYPE_F32, p->b, p->in, p->k * p->n);
-        if (p->has_bias)
-            convert_parallel(cpu, job.l.bias32, DTYPE_F32, p->bias, p->in, p->n);
-        job.p.a = job.l.a32;
-        job.p.b = job.l.b32;
-        job.p.bias = job.l.bias32;
-        job.p.in = DTYPE_F32;
-    }
+    convert_operands(cpu, &job.p, &job.l);
     if (p->sum_over_tokens)
         run_sums(&job);
     else

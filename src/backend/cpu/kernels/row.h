@@ -188,7 +188,9 @@ static void softmax_grad(void *out, enum dtype out_type, int64_t out_stride, con
     float buffer[BLOCK];
     for (int64_t row = 0; row < rows; row++, logits += stride) {
         int64_t hit = (int64_t)targets[row] - first;
+        bool holds = targets[row] >= 0 && hit >= 0 && hit < columns;
         float l = lse[row], factor = targets[row] < 0 ? 0.0f : scale;
+        float of_target = holds ? logits[hit] : 0; /* before its place becomes the gradient's */
         for (int64_t at = 0; at < columns; at += BLOCK) {
             int64_t length = block_length(at, columns), place = row * out_stride + at;
             float *p = block_target(out, out_type, place, buffer);
@@ -197,8 +199,8 @@ static void softmax_grad(void *out, enum dtype out_type, int64_t out_stride, con
             else
                 for (int64_t i = 0; i < length; i++)
                     p[i] = factor * exp_f32(logits[at + i] - l);
-            if (targets[row] >= 0 && hit >= at && hit < at + length)
-                p[hit - at] = factor * (exp_f32(logits[hit] - l) - 1.0f);
+            if (holds && hit >= at && hit < at + length)
+                p[hit - at] = factor * (exp_f32(of_target - l) - 1.0f);
             block_store(out, out_type, place, length, p);
         }
     }

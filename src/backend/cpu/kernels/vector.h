@@ -106,6 +106,43 @@ VECTOR_INLINE vec_int vec_below(int64_t first, int64_t count)
     return number < (int32_t)(count - first) - (vec_int){0};
 }
 
+/* rows[r][c] and rows[c][r] change places. */
+VECTOR_INLINE void vec_transpose(vec rows[VECTOR])
+{
+#if defined(__AVX512F__)
+    __m512d pairs[16];
+    __m512 part[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i += 2) { /* 2 x 2 words in each quarter */
+        pairs[i] = (__m512d)_mm512_unpacklo_ps((__m512)rows[i], (__m512)rows[i + 1]);
+        pairs[i + 1] = (__m512d)_mm512_unpackhi_ps((__m512)rows[i], (__m512)rows[i + 1]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) { /* 4 x 4: part[4 g + w] holds word w + 4 q of rows 4 g … 4 g + 3 */
+        int g = i & ~3, odd = i & 1, high = i >> 1 & 1;
+        part[g + 2 * odd + high] = high ? (__m512)_mm512_unpackhi_pd(pairs[g + odd], pairs[g + 2 + odd])
+                                        : (__m512)_mm512_unpacklo_pd(pairs[g + odd], pairs[g + 2 + odd]);
+    }
+#pragma GCC unroll 4
+    for (int w = 0; w < 4; w++) { /* quarters */
+        __m512 a = _mm512_shuffle_f32x4(part[w], part[4 + w], 0x88);
+        __m512 b = _mm512_shuffle_f32x4(part[w], part[4 + w], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(part[8 + w], part[12 + w], 0x88);
+        __m512 d = _mm512_shuffle_f32x4(part[8 + w], part[12 + w], 0xdd);
+        rows[w] = (vec)_mm512_shuffle_f32x4(a, c, 0x88);
+        rows[4 + w] = (vec)_mm512_shuffle_f32x4(b, d, 0x88);
+        rows[8 + w] = (vec)_mm512_shuffle_f32x4(a, c, 0xdd);
+        rows[12 + w] = (vec)_mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+#else
+    float words[VECTOR][VECTOR];
+    memcpy(words, rows, sizeof words);
+    for (int r = 0; r < VECTOR; r++)
+        for (int c = 0; c < VECTOR; c++)
+            rows[r][c] = words[c][r];
+#endif
+}
+
 /* exp within 2 units in the last place; 0 below -87, at most 2.4e38, NaN stays.
  * x = n ln 2 + r with |r| <= ln 2 / 2, and the polynomial of Cephes (S. L. Moshier) for exp(r). */
 VECTOR_INLINE vec vec_exp(vec x)
