@@ -1,10 +1,10 @@
-/* Kernels of the cpu backend that are not products: tables of functions, compiled once for each
- * instruction set (the sources in kernels/ are the same) and chosen at start.
+/* Kernels of the cpu backend: tables of functions, compiled once for each instruction set (the sources in
+ * kernels/ are the same) and chosen at start.
  *
  * A kernel computes on one thread, on a piece that its caller cut; it takes pointers and sizes. Float
  * data are fp32 or bf16 by `type`; arithmetic is fp32, and sums are split in a fixed number of
- * lanes. No kernel but attention's contracts a*b+c, so all instruction sets give the same bits; attention's
- * are the same on AVX2 and AVX-512, except that scores of bf16 numbers are made by AVX512-BF16 where it is.
+ * lanes. No kernels but those of attention and products contract a*b+c, so all instruction sets give the same
+ * bits; these give the same on AVX2 and AVX-512, except that AVX512-BF16 multiplies bf16 numbers where it is.
  */
 #ifndef TERCET_BACKEND_CPU_KERNELS_H
 #define TERCET_BACKEND_CPU_KERNELS_H
