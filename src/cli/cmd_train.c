@@ -281,7 +281,9 @@ static int run_ranks(struct train_arguments *a)
         ranks = 1;
         transport = COMM_AUTO;
     }
-    int status = comm_run(ranks, transport, &a->cli->log, train_body, a, &err);
+    struct comm_options options = {
+        .ranks = ranks, .transport = transport, .watchdog = a->config.parallel.watchdog, .log = &a->cli->log};
+    int status = comm_run_with(&options, train_body, a, &err);
     return err.kind != ERROR_NONE ? cli_fail(a->cli, &err) : status;
 }
 

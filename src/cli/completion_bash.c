@@ -265,7 +265,7 @@ static void put_settings(struct strbuf *out)
     struct run_key key;
     for (int i = 0; run_config_key(i, &key); i++) {
         const char *word;
-        if (!key.available || (!key.path && !run_config_key_word(i, 0)))
+        if (!key.path && !run_config_key_word(i, 0))
             continue;
         strbuf_printf(out, "    %s)", key.name);
         if (key.path)
@@ -284,8 +284,7 @@ static void put_keys(struct strbuf *out)
 {
     struct run_key key;
     for (int i = 0; run_config_key(i, &key); i++)
-        if (key.available)
-            strbuf_printf(out, "\n        %s", key.name);
+        strbuf_printf(out, "\n        %s", key.name);
 }
 
 static void put_sections(struct strbuf *out)

@@ -197,8 +197,7 @@ static void put_keys(struct strbuf *out)
 {
     struct run_key key;
     for (int i = 0; run_config_key(i, &key); i++)
-        if (key.available)
-            put_described(out, key.name, key.help);
+        put_described(out, key.name, key.help);
 }
 
 static void put_settings(struct strbuf *out)
@@ -206,8 +205,6 @@ static void put_settings(struct strbuf *out)
     struct run_key key;
     for (int i = 0; run_config_key(i, &key); i++) {
         const char *word;
-        if (!key.available)
-            continue;
         strbuf_printf(out, "    (%s) ", key.name);
         if (key.path) {
             strbuf_puts(out, "_files");
@@ -236,8 +233,7 @@ static void put_key_names(struct strbuf *out)
         const char *dot = strchr(key.name, '.');
         if (key.section && dot)
             strbuf_printf(out, " \\\n        %.*s", (int)(dot - key.name), key.name);
-        if (key.available)
-            strbuf_printf(out, " \\\n        %s", key.name);
+        strbuf_printf(out, " \\\n        %s", key.name);
     }
 }
 

@@ -119,9 +119,10 @@ static int refuse(struct error *err, const char *remedy, const char *what)
     return ERROR_INPUT;
 }
 
-int comm_run(int ranks, enum comm_transport transport, const struct log *log, comm_body *body, void *context,
-             struct error *err)
+int comm_run_with(const struct comm_options *options, comm_body *body, void *context, struct error *err)
 {
+    int ranks = options->ranks;
+    enum comm_transport transport = options->transport;
     struct error unread;
     if (!err)
         err = &unread;
@@ -148,9 +149,16 @@ int comm_run(int ranks, enum comm_transport transport, const struct log *log, co
             return refuse(err, "build with an MPI library, or start with -n instead of mpirun",
                           "an MPI launcher started this process, but this build has no MPI");
         if (comm_has_mpi())
-            return mpi_run((int)started, log, body, context, err);
+            return mpi_run((int)started, options->log, body, context, err);
     }
-    return ranks > 1 ? launch_run(ranks, log, body, context, err) : run_self(body, context, err);
+    return ranks > 1 ? launch_run(options, body, context, err) : run_self(body, context, err);
+}
+
+int comm_run(int ranks, enum comm_transport transport, const struct log *log, comm_body *body, void *context,
+             struct error *err)
+{
+    struct comm_options options = {.ranks = ranks, .transport = transport, .log = log};
+    return comm_run_with(&options, body, context, err);
 }
 
 /* ---- what a rank can ask ---- */

@@ -23,6 +23,8 @@ enum comm_transport { COMM_AUTO, COMM_SHM, COMM_MPI };
 
 /* The most ranks that `-n` may ask for. */
 enum { COMM_MAX_LOCAL_RANKS = 1024 };
+/* How long a rank may be silent where nobody says. */
+enum { COMM_WATCHDOG_SECONDS = 60 };
 
 /* What every rank runs. Returns the rank's exit status; when that is 1 or 2, it has filled *err. A status
  * of 128+N says that signal N asked for the end and that everything is saved; all ranks return the same. */
@@ -42,8 +44,21 @@ typedef int comm_body(struct comm *comm, void *context, struct error *err);
  * left to report: status 0 or 128+N; and under an MPI launcher, where MPI_Abort ends this process too,
  * the failing rank reports through `log` (LOG_ERROR) itself, and a refusal is left to the process of rank 0.
  *
+ * A rank that does not get to run for longer than `watchdog` seconds (stopped by SIGSTOP, held by a debugger,
+ * swapped out) counts as failed; one that computes, writes or waits may take as long as it likes. Where the
+ * launcher is stopped with its ranks (Ctrl-Z), none has failed. Only forked ranks are watched so: neither a
+ * single one nor those of an MPI launcher.
+ *
  * SIGTERM and SIGINT are blocked in ranks: see comm_stop_signal. Standard streams are flushed before
  * forking. Under MPI only one comm_run a process. */
+struct comm_options {
+    int ranks;
+    enum comm_transport transport;
+    double watchdog; /* 0: COMM_WATCHDOG_SECONDS */
+    const struct log *log;
+};
+int comm_run_with(const struct comm_options *options, comm_body *body, void *context, struct error *err);
+/* The same with the standard watchdog. */
 int comm_run(int ranks, enum comm_transport transport, const struct log *log, comm_body *body, void *context,
              struct error *err);
 

@@ -1,6 +1,8 @@
 #include "comm/launch.h"
 
 #include "base/clock.h"
+#include "base/proc.h"
+#include "comm/heartbeat.h"
 #include "comm/region.h"
 #include "comm/shm.h"
 #include "comm/signals.h"
@@ -22,6 +24,7 @@ struct launch {
     struct region *region;
     const struct log *log;
     struct signals signals;
+    struct watchdog watchdog;
     struct sigaction before; /* the caller's SIGCHLD */
     int started;
     int alive;
@@ -99,15 +102,20 @@ static _Noreturn void rank_run(struct launch *l, int rank, pid_t launcher, comm_
     sigaction(SIGCHLD, &l->before, NULL);
     free(l->pid);
     free(l->status);
+    watchdog_free(&l->watchdog);
 
     struct comm c = {0};
     struct error err = {0};
+    struct heart heart;
     int status = ERROR_RUN;
-    if (shm_open_rank(&c, g, rank, &err) == 0) {
-        /* Nothing is begun when not all ranks could be started. */
-        if (region_wait(&c, g, rank, &g->go, WORD_EQUALS, 1, &err) == 0)
-            status = comm_body_status(body(&c, context, &err), &err);
-        shm_close_rank(&c);
+    if (heart_start(&heart, &me->beat, l->watchdog.limit, &err) == 0) {
+        if (shm_open_rank(&c, g, rank, &err) == 0) {
+            /* Nothing is begun when not all ranks could be started. */
+            if (region_wait(&c, g, rank, &g->go, WORD_EQUALS, 1, &err) == 0)
+                status = comm_body_status(body(&c, context, &err), &err);
+            shm_close_rank(&c);
+        }
+        heart_stop(&heart);
     }
     if (status == ERROR_RUN || status == ERROR_INPUT) {
         comm_name_rank(&err, rank);
@@ -197,12 +205,79 @@ static void reap(struct launch *l)
     }
 }
 
+/* ---- ranks that give no sign of life ---- */
+
+enum plight {
+    PLIGHT_STOPPED,
+    PLIGHT_TRACED,
+    PLIGHT_ENDING, /* it will be reaped: it writes a core file, or its memory is given back */
+    PLIGHT_HELD,   /* nothing is wrong with it, but it does not get to run */
+};
+
+static enum plight plight_of(pid_t pid)
+{
+    char path[64], state[32] = "", dumping[8] = "";
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    char *text = proc_text("", path);
+    if (text) {
+        proc_line(text, "State", state, sizeof state);
+        proc_line(text, "CoreDumping", dumping, sizeof dumping);
+        free(text);
+    }
+    if (state[0] == 'T')
+        return PLIGHT_STOPPED;
+    if (state[0] == 't')
+        return PLIGHT_TRACED;
+    return state[0] == 'Z' || state[0] == 'X' || dumping[0] == '1' ? PLIGHT_ENDING : PLIGHT_HELD;
+}
+
+static void report_silence(int rank, pid_t pid, double seconds, enum plight plight, struct error *err)
+{
+    static const char *const what[] = {
+        [PLIGHT_STOPPED] = "it is stopped (SIGSTOP)",
+        [PLIGHT_TRACED] = "a debugger holds it",
+        [PLIGHT_HELD] = "the machine does not let it run",
+    };
+    static const char *const remedy[] = {
+        [PLIGHT_STOPPED] =
+            "to pause a run, stop its launcher and all its ranks (Ctrl-Z, or kill -STOP with the "
+            "number of the process group, negative)",
+        [PLIGHT_TRACED] = "to look at a rank with a debugger, give the run a larger parallel.watchdog",
+        [PLIGHT_HELD] = "the machine may be swapping: take a smaller micro_batch or fewer ranks; a larger "
+                        "parallel.watchdog waits longer",
+    };
+    error_set(err, ERROR_RUN, NULL, remedy[plight],
+              "rank %d (process %d) has given no sign of life for %.3g seconds: %s", rank, (int)pid, seconds,
+              what[plight]);
+}
+
+/* Ends the run when a rank has been silent for too long. Ranks that have ended are silent too. */
+static void look_for_silence(struct launch *l)
+{
+    struct region *g = l->region;
+    double now = clock_seconds();
+    watchdog_turn(&l->watchdog, now);
+    for (int r = 0; r < l->started && !l->ending; r++) {
+        bool ended = atomic_load(&g->rank[r].ended) != 0;
+        double silence = watchdog_silence(&l->watchdog, r, atomic_load(&g->rank[r].beat), now);
+        if (l->pid[r] == 0 || silence <= l->watchdog.limit)
+            continue;
+        enum plight plight = plight_of(l->pid[r]);
+        if (plight == PLIGHT_ENDING || (ended && plight == PLIGHT_HELD))
+            continue;
+        report_silence(r, l->pid[r], silence, plight, l->err);
+        end_all(l, ERROR_RUN);
+        kill(l->pid[r], SIGKILL); /* all that a stopped process heeds */
+    }
+}
+
 /* Waits until every rank is gone. */
 static void watch(struct launch *l)
 {
+    double interval = watchdog_interval(l->watchdog.limit);
     while (l->alive > 0) {
         bool second;
-        int number = signals_wait(&l->signals, l->ending ? 0.05 : 0.5, &second);
+        int number = signals_wait(&l->signals, l->ending ? 0.05 : interval, &second);
         if (number == SIGTERM || number == SIGINT) {
             if (second && !l->ending) {
                 log_warning(l->log, "a second %s: the ranks are ended without saving",
@@ -216,6 +291,7 @@ static void watch(struct launch *l)
                     "without saving");
         }
         reap(l);
+        look_for_silence(l);
         double ending = l->ending ? clock_seconds() - l->ending_since : 0;
         if (ending > grace_seconds)
             kill_all(l);
@@ -261,15 +337,19 @@ static int agreed_status(const struct launch *l, int ranks)
     return l->status[0];
 }
 
-int launch_run(int ranks, const struct log *log, comm_body *body, void *context, struct error *err)
+int launch_run(const struct comm_options *options, comm_body *body, void *context, struct error *err)
 {
-    struct launch l = {.log = log, .err = err};
+    struct launch l = {.log = options->log, .err = err};
+    int ranks = options->ranks;
+    double limit = options->watchdog > 0 ? options->watchdog : COMM_WATCHDOG_SECONDS;
     if (region_create(ranks, &l.region, err) != 0)
         return ERROR_RUN;
     l.pid = calloc((size_t)ranks, sizeof *l.pid);
     l.status = calloc((size_t)ranks, sizeof *l.status);
     if (!l.pid || !l.status) {
         error_memory(err, (size_t)ranks * sizeof *l.pid, "the list of ranks");
+        l.result = ERROR_RUN;
+    } else if (watchdog_create(&l.watchdog, ranks, limit, clock_seconds(), err) != 0) {
         l.result = ERROR_RUN;
     } else {
         /* An inherited "ignore" would take the ranks' statuses away. */
@@ -283,6 +363,7 @@ int launch_run(int ranks, const struct log *log, comm_body *body, void *context,
         if (!l.ending)
             l.result = agreed_status(&l, ranks);
     }
+    watchdog_free(&l.watchdog);
     free(l.pid);
     free(l.status);
     region_free(l.region);

@@ -4,9 +4,9 @@
 
 #include "comm/comm.h"
 
-/* Forks ranks 0 … ranks-1 (at least 2), runs body in each and waits for them; see comm_run. Each rank dies
- * with the launcher (PR_SET_PDEATHSIG), so a killed launcher leaves none behind; all they share is memory
- * without a name. A rank ends in exit(), so that leak checkers and buffered output see its end. */
-int launch_run(int ranks, const struct log *log, comm_body *body, void *context, struct error *err);
+/* Forks options->ranks ranks (at least 2), runs body in each and waits for them; see comm_run_with. Each rank
+ * dies with the launcher (PR_SET_PDEATHSIG), so a killed launcher leaves none behind; all they share is
+ * memory without a name. A rank ends in exit(), so that leak checkers and buffered output see its end. */
+int launch_run(const struct comm_options *options, comm_body *body, void *context, struct error *err);
 
 #endif

@@ -21,9 +21,10 @@ struct word {
 
 /* A rank's own part, written by that rank. */
 struct region_rank {
-    struct word barrier; /* arrivals */
-    struct word gate;    /* the move mailbox: 0 empty, 1 + r holds bytes for rank r */
-    struct word freed;   /* windows given back */
+    struct word barrier;                /* arrivals */
+    struct word gate;                   /* the move mailbox: 0 empty, 1 + r holds bytes for rank r */
+    struct word freed;                  /* windows given back */
+    _Alignas(64) _Atomic uint32_t beat; /* raised while the rank lives, see heartbeat.h */
     _Atomic uint32_t ended;
     int status;         /* valid once ended */
     struct error error; /* valid once ended with status 1 or 2 */

@@ -96,6 +96,7 @@ struct run_config {
         int64_t zero, threads;
         enum comm_transport transport;
         bool overlap;
+        double watchdog; /* seconds */
     } parallel;
     struct {
         char *name, *isa, *products; /* as backend_create takes them */
@@ -144,7 +145,6 @@ struct run_key {
     const char *name, *help;
     const char *section; /* what the keys from here on are about; NULL: the same as the key before */
     bool path;           /* its values name files or directories */
-    bool available;      /* false: known, and not available in this version */
 };
 /* Key i, from 0; false behind the last. */
 bool run_config_key(int i, struct run_key *out);

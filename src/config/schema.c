@@ -160,7 +160,10 @@ const struct schema_key schema_keys[SCHEMA_KEYS] = {
      .help = "how ranks exchange data; auto: shm with -n, mpi under an MPI launcher"},
     {"parallel.overlap", KEY_BOOL, AT(parallel.overlap), "true", .free = true,
      .help = "fetch the next unit while one computes"},
-    {"parallel.watchdog", KEY_LATER, .help = "seconds of missed heartbeats before a rank counts as lost"},
+    {"parallel.watchdog", KEY_NUMBER, AT(parallel.watchdog), "60", .free = true, .min = 0.1, .max = 1e9,
+     .help = "seconds without a sign of life after which a rank counts as lost (stopped, or starved by the "
+             "machine; never by long computing or writing); for the ranks of -n 2 and more, not under an MPI "
+             "launcher"},
 
     {"backend.name", KEY_TEXT, AT(backend.name), "auto", .choices = backends,
      .help = "where ops are computed; reference and guarded are for tests"},

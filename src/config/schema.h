@@ -15,7 +15,6 @@ enum key_type {
     KEY_NUMBERS, /* struct run_numbers: one number or a list of them, each min … max */
     KEY_CHOICE,  /* an enum */
     KEY_MODEL,   /* model.config: a path, or a map */
-    KEY_LATER,   /* no place: known, and not available in this version */
 };
 
 struct choice {

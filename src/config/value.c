@@ -294,8 +294,6 @@ int value_set(const struct schema_key *key, struct run_config *config, const str
         return set_numbers(key, place, node, err);
     case KEY_MODEL:
         return set_model(config, node, err);
-    case KEY_LATER:
-        return problem(err, "leave it out", "it is not available in this version");
     case KEY_CHOICE:
         break;
     }
@@ -376,9 +374,6 @@ void value_write(const struct schema_key *key, const struct run_config *config, 
             write_json(config->model.config_inline, out);
         else
             write_text(config->model.config, out);
-        break;
-    case KEY_LATER:
-        strbuf_puts(out, "null");
         break;
     }
 }

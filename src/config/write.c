@@ -26,8 +26,6 @@ void run_config_write(const struct run_config *config, struct strbuf *out)
         int section = new_section(i);
         if (section > 0)
             strbuf_printf(out, "%.*s:\n", section, schema_keys[i].name);
-        if (schema_keys[i].type == KEY_LATER)
-            continue;
         strbuf_printf(out, "%s%s: ", length > 0 ? "  " : "", leaf);
         value_write(&schema_keys[i], config, out);
         strbuf_puts(out, "\n");
@@ -54,7 +52,7 @@ static void describe_type(const struct schema_key *key, struct strbuf *out)
         [KEY_NUMBER] = "number",          [KEY_TEXT] = "text",
         [KEY_TEXTS] = "text or list",     [KEY_PAIR] = "two numbers",
         [KEY_NUMBERS] = "number or list", [KEY_CHOICE] = "choice",
-        [KEY_MODEL] = "path or map",      [KEY_LATER] = "not yet available",
+        [KEY_MODEL] = "path or map",
     };
     if (key->choices != NULL)
         describe_choices(key->choices, out);
@@ -137,7 +135,6 @@ bool run_config_key(int i, struct run_key *out)
         .help = key->help,
         .section = section >= 0 ? schema_section_help(key->name, (size_t)section) : NULL,
         .path = key->path,
-        .available = key->type != KEY_LATER,
     };
     return true;
 }

@@ -35,6 +35,7 @@ struct shared {
     _Atomic int open;                /* set by the test: ranks may go on */
     _Atomic int32_t pid[GROUP_MOST]; /* of ranks */
     _Atomic int seen[GROUP_MOST];    /* what ranks want to tell */
+    double watchdog;                 /* 0: the standard one */
     int status;                      /* of comm_run */
     struct error err;
     int lines; /* that were logged by the launcher */
@@ -82,7 +83,8 @@ static struct outcome group_run(int ranks, comm_body *body, struct shared *s,
         struct rlimit none = {0, 0};
         setrlimit(RLIMIT_CORE, &none);
         struct log log = {.line = count_line, .context = s};
-        s->status = comm_run(ranks, COMM_AUTO, &log, body, s, &s->err);
+        struct comm_options options = {.ranks = ranks, .watchdog = s->watchdog, .log = &log};
+        s->status = comm_run_with(&options, body, s, &s->err);
         _exit(s->status);
     }
     setpgid(launcher, launcher); /* whoever comes first */

@@ -1,5 +1,5 @@
-/* Ranks that fail, are killed or end early while others wait; launchers that are killed; requests to stop.
- * The run is over within five seconds with one message that names the rank, and nothing is left. */
+/* Ranks that fail, are killed, stopped or end early while others wait; launchers that are killed; requests to
+ * stop. The run is over within five seconds with one message that names the rank, and nothing is left. */
 #include "comm/bodies.h"
 #include "comm/group.h"
 
@@ -342,6 +342,117 @@ static void test_killed_from_outside(void **state)
     munmap(s, sizeof *s);
 }
 
+/* ---- ranks that are stopped, and those that only seem so ---- */
+
+enum { WATCHDOG = 1 }; /* seconds */
+
+static void stop_working(struct shared *s, pid_t launcher)
+{
+    (void)launcher;
+    group_await(s, 2);
+    kill(s->pid[0], SIGSTOP);
+}
+
+static void stop_waiting(struct shared *s, pid_t launcher)
+{
+    (void)launcher;
+    group_await(s, 3);
+    kill(s->pid[2], SIGSTOP);
+}
+
+static void test_stopped_rank(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        struct shared *s = group_shared();
+        char expected[128];
+        int stopped = ranks == 2 ? 0 : 2;
+        s->watchdog = WATCHDOG;
+        struct outcome out = group_run(ranks, body_hang, s, ranks == 2 ? stop_working : stop_waiting);
+        assert_int_equal(out.status, 1);
+        assert_false(out.signaled);
+        assert_int_equal(out.lines, 0);
+        snprintf(expected, sizeof expected, "rank %d (process %d) has given no sign of life for ", stopped,
+                 (int)s->pid[stopped]);
+        if (strstr(out.err.what, expected) != out.err.what || !strstr(out.err.what, "stopped (SIGSTOP)"))
+            fail_msg("\"%s\" does not say \"%s\"", out.err.what, expected);
+        assert_true(out.err.remedy[0] != '\0');
+        munmap(s, sizeof *s);
+    }
+}
+
+/* Rank 0 computes, calling nothing, and the others wait for it, several watchdogs long. */
+static int body_computes(struct comm *c, void *context, struct error *err)
+{
+    volatile double x = 0;
+    (void)context;
+    if (comm_rank(c) == 0)
+        for (double start = clock_seconds(); clock_seconds() - start < 2.5 * WATCHDOG;)
+            for (int i = 0; i < 100000; i++)
+                x = x * 0.5 + i;
+    return comm_barrier(c, err) == 0 ? 0 : ERROR_RUN;
+}
+
+static void test_long_work(void **state)
+{
+    (void)state;
+    struct shared *s = group_shared();
+    s->watchdog = WATCHDOG;
+    struct outcome out = group_run(2, body_computes, s, NULL);
+    if (out.status != 0)
+        fail_msg("status %d, %s", out.status, out.err.what);
+    munmap(s, sizeof *s);
+}
+
+/* Works on until it is told to end. */
+static int body_open(struct comm *c, void *context, struct error *err)
+{
+    struct shared *s = context;
+    atomic_store(&s->pid[comm_rank(c)], getpid());
+    atomic_fetch_add(&s->ready, 1);
+    await_flag(&s->open, 1);
+    return comm_barrier(c, err) == 0 ? 0 : ERROR_RUN;
+}
+
+static void pause_launcher(struct shared *s, pid_t launcher)
+{
+    group_await(s, 2);
+    kill(launcher, SIGSTOP);
+    nap(2.5 * WATCHDOG);
+    kill(launcher, SIGCONT);
+    nap(0.5 * WATCHDOG); /* it has looked */
+    atomic_store(&s->open, 1);
+}
+
+/* As Ctrl-Z and `fg`, but for the ranks, which come back a little later. */
+static void pause_all(struct shared *s, pid_t launcher)
+{
+    group_await(s, 2);
+    kill(-launcher, SIGSTOP);
+    nap(2.5 * WATCHDOG);
+    kill(launcher, SIGCONT);
+    nap(0.3 * WATCHDOG);
+    kill(-launcher, SIGCONT);
+    nap(0.5 * WATCHDOG);
+    atomic_store(&s->open, 1);
+}
+
+static void test_paused_run(void **state)
+{
+    (void)state;
+    void (*const pauses[])(struct shared *, pid_t) = {pause_launcher, pause_all};
+    for (int i = 0; i < 2; i++) {
+        struct shared *s = group_shared();
+        s->watchdog = WATCHDOG;
+        struct outcome out = group_run(2, body_open, s, pauses[i]);
+        if (out.status != 0)
+            fail_msg("pause %d: status %d, %s", i, out.status, out.err.what);
+        munmap(s, sizeof *s);
+    }
+}
+
+/* ---- requests to stop ---- */
+
 /* A training loop: works, agrees on the request to stop, "saves" and ends with 128+N. */
 static int body_loop(struct comm *c, void *context, struct error *err)
 {
@@ -465,12 +576,15 @@ int main(void)
     static const char *const names[WAYS] = {"returns 1",  "returns 2",           "returns 0",
                                             "returns 77", "exits with 0",        "exits with 3",
                                             "is killed",  "a segmentation fault"};
-    struct CMUnitTest tests[WAYS + 5];
+    struct CMUnitTest tests[WAYS + 8];
     int n = 0;
     for (; n < WAYS; n++)
         tests[n] = (struct CMUnitTest){names[n], test_failures, NULL, NULL, (void *)(intptr_t)n};
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_messages);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_killed_from_outside);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_stopped_rank);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_long_work);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_paused_run);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_stop_requests);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_second_request_alone);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_leaves_the_caller_alone);

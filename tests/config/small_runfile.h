@@ -39,7 +39,7 @@ static const char everything[] =
     "optimizer: {name: adamw, lr: 0.1, betas: [0, 0.999], eps: 1e-12, weight_decay: 0, clip: 0, decay_all: "
     "true}\n"
     "schedule: {name: cosine, warmup_steps: 7, min_lr: 3.3e-7, hf_schedule: true}\n"
-    "parallel: {zero: 0, threads: 3, transport: mpi, overlap: false}\n"
+    "parallel: {zero: 0, threads: 3, transport: mpi, overlap: false, watchdog: 7.5}\n"
     "backend: {name: guarded, isa: avx2, products: onednn}\n"
     "checkpoint: {every: 0, minutes: 12.5, keep: 0, dtype: bf16}\n"
     "eval: {every: 3, at_start: false}\n"

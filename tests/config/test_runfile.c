@@ -73,6 +73,7 @@ static void defaults(void **state)
     assert_int_equal(c.parallel.zero, 3);
     assert_int_equal(c.parallel.threads, 0);
     assert_int_equal(c.parallel.transport, COMM_AUTO);
+    assert_true(c.parallel.watchdog == COMM_WATCHDOG_SECONDS);
     assert_true(c.parallel.overlap);
     assert_string_equal(c.backend.name, "auto");
     assert_string_equal(c.backend.isa, "auto");
@@ -123,7 +124,7 @@ static void all_values(void **state)
     assert_true(c.schedule.min_lr == 3.3e-7 && c.schedule.hf_schedule && c.schedule.warmup_steps == 7);
     assert_int_equal(c.parallel.zero, 0);
     assert_int_equal(c.parallel.transport, COMM_MPI);
-    assert_true(!c.parallel.overlap);
+    assert_true(!c.parallel.overlap && c.parallel.watchdog == 7.5);
     assert_string_equal(c.backend.name, "guarded");
     assert_string_equal(c.backend.isa, "avx2");
     assert_string_equal(c.backend.products, "onednn");
@@ -350,6 +351,11 @@ static void bounds(void **state)
         {"parallel.zero=4", "4 is too large, it must be at most 3"},
         {"parallel.zero=-1", "-1 is too small, it must be at least 0"},
         {"parallel.threads=5000", "5000 is too large, it must be at most 4096"},
+        {"parallel.watchdog=0", "0 is too small, it must be at least 0.1"},
+        {"parallel.watchdog=-5", "-5 is too small, it must be at least 0.1"},
+        {"parallel.watchdog=.nan", "expected a finite number, found the number .nan"},
+        {"parallel.watchdog=.inf", "expected a finite number, found the number .inf"},
+        {"parallel.watchdog=a minute", "expected a number, found text \"a minute\""},
         {"optimizer.betas=[0.9, 1]", "1 is too large, it must be below 1"},
         {"optimizer.betas=[-0.1, 0.9]", "-0.1 is too small, it must be at least 0"},
         {"optimizer.lr=-1e-5", "-1e-05 is too small, it must be at least 0"},
@@ -591,9 +597,8 @@ static void words_of_keys(void **state)
     assert_string_equal(run_config_key_word(pack, 1), "false");
     assert_null(run_config_key_word(pack, 2));
     assert_null(run_config_key_word(lr, 0));
-    assert_true(run_config_key(schema_find("data.train"), &key) && key.path && key.available);
+    assert_true(run_config_key(schema_find("data.train"), &key) && key.path);
     assert_true(run_config_key(schema_find("data.text"), &key) && !key.path);
-    assert_true(run_config_key(schema_find("parallel.watchdog"), &key) && !key.available);
 }
 
 int main(void)

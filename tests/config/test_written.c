@@ -91,6 +91,7 @@ static void written_text(void **state)
                                   "  threads: 0\n"
                                   "  transport: auto\n"
                                   "  overlap: true\n"
+                                  "  watchdog: 60.0\n"
                                   "backend:\n"
                                   "  name: auto\n"
                                   "  isa: auto\n"
@@ -118,7 +119,7 @@ static void differences(void **state)
         const char *change;
         int refused;
     } cases[] = {
-        {"parallel={zero: 0, threads: 2, transport: mpi, overlap: false}", 0},
+        {"parallel={zero: 0, threads: 2, transport: mpi, overlap: false, watchdog: 5}", 0},
         {"train.recompute=full", 0},
         {"backend.name=cpu", 0},
         {"backend.name=guarded", 0},

@@ -42,6 +42,33 @@ for signal in KILL SEGV; do
     expect_status 0 "$TERCET" train run.yaml "output=$output" train.steps=100000 --resume --dry-run --json
     expect_grep "\"first_step\": *$from\b" "$out" "the next run begins after step $from"
 done
+
+# A stopped rank is noticed by its silence. `long` is the same run, never disturbed.
+start long 1 checkpoint.keep=0
+await 85 long "$pid"
+touch long/stop
+wait "$pid"
+check "a run to compare with" test $? -eq 0
+for ranks in 2 3; do
+    output=stopped_$ranks
+    start "$output" "$ranks" checkpoint.keep=0 parallel.watchdog=1
+    kill -STOP "${children[ranks - 1]}"
+    ended "$output" 1
+    check "… one message that names the rank" one_message "$output.err" \
+        "rank $((ranks - 1)) (process ${children[ranks - 1]}) has given no sign of life for [0-9.]* seconds: it is stopped"
+    check "… no half-written checkpoint" test -z "$(find "$output" -name '*.tmp-*')"
+    "$TERCET" train run.yaml "output=$output" -n $((5 - ranks)) train.steps=100000 checkpoint.every=40 checkpoint.keep=0 \
+        --resume >"$output.out" 2>"$output.err" &
+    pid=$!
+    await 85 "$output" "$pid"
+    touch "$output/stop"
+    wait "$pid"
+    check "… it goes on" test $? -eq 0
+    for way in long "$output"; do metrics_of "$way" | head -n 80 >".$way"; done
+    expect_equal .long ".$output" "… with the same metrics"
+    same_checkpoint long/checkpoint-000080 "$output/checkpoint-000080" >.same || problem "other bytes" .same
+    settle "… to the same bytes"
+done
 for how in running stopped; do
     output=launcher_$how
     start "$output" 3

@@ -79,9 +79,11 @@ done
 for setting in seed=-1 train.global_batch=1000000000000000000 data.seq_len=1000000000 data.seq_len=0 \
     parallel.threads=1000000 train.micro_batch=4611686018427387904 train.steps=9223372036854775808 train.steps=-1 \
     train.steps=1.5 parallel.zero=4 optimizer.lr=.nan optimizer.eps=0 checkpoint.keep=-1 schedule.warmup_steps=3 \
-    train.lanes=2 parallel.watchdog=0; do
+    train.lanes=2 parallel.watchdog=0 parallel.watchdog=-1 parallel.watchdog=.nan parallel.watchdog=.inf \
+    parallel.watchdog=soon; do
     refused "${setting%%=*}" run.yaml "$setting"
 done
+refused '^tercet: command line: parallel.watchdog: 0 is too small, it must be at least 0.1$' run.yaml parallel.watchdog=0
 expect_status 2 "$TERCET" train run.yaml train.steps=null train.epochs=0.01 schedule.warmup_steps=9
 expect_grep '^tercet: schedule.warmup_steps: 9 .* 1$' "$err"
 rm -rf cache
