@@ -424,10 +424,14 @@ static void pause_launcher(struct shared *s, pid_t launcher)
     atomic_store(&s->open, 1);
 }
 
-/* As Ctrl-Z and `fg`, but for the ranks, which come back a little later. */
+/* As Ctrl-Z and `fg`, but that the launcher has seen the last beats when it is stopped, and that the ranks
+ * come back a little later. */
 static void pause_all(struct shared *s, pid_t launcher)
 {
     group_await(s, 2);
+    kill(s->pid[0], SIGSTOP);
+    kill(s->pid[1], SIGSTOP);
+    nap(0.3 * WATCHDOG);
     kill(-launcher, SIGSTOP);
     nap(2.5 * WATCHDOG);
     kill(launcher, SIGCONT);
