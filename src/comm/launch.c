@@ -240,8 +240,7 @@ static void report_silence(int rank, pid_t pid, double seconds, enum plight plig
     };
     static const char *const remedy[] = {
         [PLIGHT_STOPPED] =
-            "to pause a run, stop its launcher and all its ranks (Ctrl-Z, or kill -STOP with the "
-            "number of the process group, negative)",
+            "to pause a run, stop its launcher together with its ranks: Ctrl-Z, or kill -STOP -- -PGID",
         [PLIGHT_TRACED] = "to look at a rank with a debugger, give the run a larger parallel.watchdog",
         [PLIGHT_HELD] = "the machine may be swapping: take a smaller micro_batch or fewer ranks; a larger "
                         "parallel.watchdog waits longer",
