@@ -32,9 +32,9 @@ static error_t parse_completion(int key, char *value, struct argp_state *state)
 
 int cmd_completion(int argc, char **argv, struct cli *cli)
 {
-    static const struct argp_option options[] = {{0}};
+    /* No options: a table of none, not even an empty one, which argp-help.c of glibc leaks. */
     static const struct argp argp = {
-        options,
+        NULL,
         parse_completion,
         "bash|zsh",
         "Example:\n  source <(tercet completion bash)\n\n"

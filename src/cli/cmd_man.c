@@ -392,9 +392,9 @@ static error_t parse_man(int key, char *value, struct argp_state *state)
 
 int cmd_man(int argc, char **argv, struct cli *cli)
 {
-    static const struct argp_option options[] = {{0}};
+    /* No options: a table of none, not even an empty one, which argp-help.c of glibc leaks. */
     static const struct argp argp = {
-        options,
+        NULL,
         parse_man,
         NULL,
         "Example:\n  tercet man | man -l -\n\n"
