@@ -61,6 +61,17 @@ static int check_rule(const struct graph *g, const struct graph_node *node, cons
     return 0;
 }
 
+/* The loss that its gradient gives too, as an output beside the one of the forward pass. */
+static void name_loss(struct graph *g, int loss, int again)
+{
+    for (int i = 0, outputs = g->output_count; i < outputs; i++)
+        if (g->outputs[i].value == loss) {
+            char name[64];
+            snprintf(name, sizeof name, "backward:%s", g->outputs[i].name);
+            graph_output(g, name, again);
+        }
+}
+
 /* Appends the backward of one forward node. */
 static int node_backward(struct tape *t, int n)
 {
@@ -88,7 +99,9 @@ static int node_backward(struct tape *t, int n)
     for (int i = 0; i < node.inputs; i++)
         if (node.in[i] != GRAPH_NONE && tape_add(t, node.in[i], grad_in[i]) != 0)
             return -1;
-    return 0;
+    if (node.op == OP_LOSS)
+        name_loss(g, node.out[0], grad_in[0] + 2);
+    return g->error.kind == ERROR_NONE ? 0 : -1;
 }
 
 /* Names the results: outputs "grad:<input>" and param_grad[]. */

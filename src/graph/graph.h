@@ -112,7 +112,11 @@ int graph_loss(struct graph *g, int x, int w, int targets);
  * other output that needs a gradient, a new input "grad:<output name>" of its shape and type. Results: for
  * each input that needs one, the output "grad:<input name>"; for each trainable parameter, param_grad[]
  * (fp32). Refuses (naming op and value) where an op on the way has no backward rule or gives no gradient to a
- * value that needs one, or where a trainable parameter gets none at all. Only once a graph. */
+ * value that needs one, or where a trainable parameter gets none at all. Only once a graph.
+ *
+ * The backward pass makes a loss anew on its way to the gradient: the output "backward:<output name>". Where
+ * it reads nothing else of the forward pass (RECOMPUTE_FULL), a caller that runs it may leave the forward
+ * part out. */
 int graph_differentiate(struct graph *g, struct error *err);
 
 /* The value of a named output or input; GRAPH_NONE when there is none. */

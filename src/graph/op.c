@@ -74,7 +74,7 @@ struct op_cost op_cost(const struct op_call *call)
         cost.product_flops = 2.0 * (double)operand_elements(&in[0]) * (double)in[1].dim[0];
         cost.other_flops = 4.0 * (double)in[0].dim[0] * (double)in[1].dim[0];
         break;
-    case OP_LOSS_GRAD: /* the logits once more, then both gradients */
+    case OP_LOSS_GRAD: /* the logits, then both gradients */
         cost.product_flops = 6.0 * (double)operand_elements(&in[0]) * (double)in[1].dim[0];
         cost.other_flops = 4.0 * (double)in[0].dim[0] * (double)in[1].dim[0];
         break;

@@ -59,11 +59,11 @@ enum op {
     OP_SWIGLU_GRAD,
     /* a, b -> y = a + b, any shape. */
     OP_ADD,
-    /* x[T,D], w[V,D], targets[T] i32 (-1: none) -> loss[T] f32 (0 where no target), lse[T] f32.
+    /* x[T,D], w[V,D], targets[T] i32 (-1: none) -> loss[T] f32 (0 where no target).
      * Cross entropy of the logits x w^T; logits and their exps are fp32 and never stored for all T. */
     OP_LOSS,
-    /* x[T,D], w[V,D], targets[T], lse[T] f32, scale[1] f32 -> dx[T,D], dw[V,D] f32: the gradient of
-     * scale * sum(loss). */
+    /* x[T,D], w[V,D], targets[T], scale[1] f32 -> dx[T,D], dw[V,D] f32, loss[T] f32: the gradient of
+     * scale * sum(loss), and the loss too: who runs this need not run OP_LOSS, and makes the logits once. */
     OP_LOSS_GRAD,
     /* rows[T,D], index[N] i32 -> y[N,D]: picks rows (the last tokens before a decoding head). */
     OP_GATHER_ROWS,

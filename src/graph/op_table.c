@@ -216,7 +216,6 @@ static int shape_loss(const struct graph *g, const struct graph_node *n, struct 
 {
     const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1), *targets = input(g, n, 2);
     shape2(&out[0], DTYPE_F32, x->dim[0], 0);
-    shape2(&out[1], DTYPE_F32, x->dim[0], 0);
     return expect(is_matrix(x) && is_matrix(w) && x->type == w->type && x->dim[1] == w->dim[1] &&
                       is(targets, DTYPE_I32, 1) && targets->dim[0] == x->dim[0],
                   n, "x[T,D], w[V,D], targets[T]", err);
@@ -225,14 +224,15 @@ static int shape_loss(const struct graph *g, const struct graph_node *n, struct 
 static int shape_loss_grad(const struct graph *g, const struct graph_node *n, struct graph_value *out,
                            struct error *err)
 {
-    const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1), *scale = input(g, n, 4);
+    const struct graph_value *x = input(g, n, 0), *w = input(g, n, 1), *scale = input(g, n, 3);
     like(&out[0], x);
     shape2(&out[1], DTYPE_F32, w->dim[0], w->dim[1]);
+    shape2(&out[2], DTYPE_F32, x->dim[0], 0);
     const struct graph_value *targets = input(g, n, 2);
     return expect(is_matrix(x) && is_matrix(w) && x->type == w->type && x->dim[1] == w->dim[1] &&
-                      is(targets, DTYPE_I32, 1) && targets->dim[0] == x->dim[0] &&
-                      is_rows_f32(input(g, n, 3), x) && is(scale, DTYPE_F32, 1) && scale->dim[0] == 1,
-                  n, "x[T,D], w[V,D], targets[T], lse[T], scale[1]", err);
+                      is(targets, DTYPE_I32, 1) && targets->dim[0] == x->dim[0] && is(scale, DTYPE_F32, 1) &&
+                      scale->dim[0] == 1,
+                  n, "x[T,D], w[V,D], targets[T], scale[1]", err);
 }
 
 static int shape_gather_rows(const struct graph *g, const struct graph_node *n, struct graph_value *out,
@@ -327,8 +327,8 @@ static int backward_add(struct graph *g, int node, const int *grad_out, int *gra
 static int backward_loss(struct graph *g, int node, const int *grad_out, int *grad_in)
 {
     struct graph_node n = g->nodes[node];
-    int in[] = {n.in[0], n.in[1], n.in[2], n.out[1], grad_out[0]};
-    int first = graph_node_add(g, OP_LOSS_GRAD, in, 5, NULL);
+    int in[] = {n.in[0], n.in[1], n.in[2], grad_out[0]};
+    int first = graph_node_add(g, OP_LOSS_GRAD, in, 4, NULL);
     if (first == GRAPH_NONE)
         return -1;
     grad_in[0] = first;
@@ -354,8 +354,8 @@ static const struct graph_rule rules[OP_COUNT] = {
     [OP_SWIGLU] = {"swiglu", 2, 2, 1, shape_elementwise, backward_swiglu},
     [OP_SWIGLU_GRAD] = {"swiglu_grad", 3, 3, 2, shape_elementwise, NULL},
     [OP_ADD] = {"add", 2, 2, 1, shape_elementwise, backward_add},
-    [OP_LOSS] = {"loss", 3, 3, 2, shape_loss, backward_loss},
-    [OP_LOSS_GRAD] = {"loss_grad", 5, 5, 2, shape_loss_grad, NULL},
+    [OP_LOSS] = {"loss", 3, 3, 1, shape_loss, backward_loss},
+    [OP_LOSS_GRAD] = {"loss_grad", 4, 4, 3, shape_loss_grad, NULL},
     [OP_GATHER_ROWS] = {"gather_rows", 2, 2, 1, shape_gather_rows, NULL},
     [OP_ACCUMULATE] = {"accumulate", 1, 1, 1, shape_flat, NULL},
     [OP_SUM_SQUARES] = {"sum_squares", 1, 1, 1, shape_flat, NULL},

@@ -113,15 +113,14 @@ static bool is_temporary(const struct compiler *c, int value)
     return value != GRAPH_NONE && c->home[value].place == PLACE_NONE;
 }
 
-/* Marks the forward nodes that must run again so that `value` exists in the backward part. The loss is never
- * run again: the head's backward follows its forward at once, and one number a token is all it keeps. */
+/* Marks the forward nodes that must run again so that `value` exists in the backward part. */
 static void mark_again(struct compiler *c, int value)
 {
     if (!is_temporary(c, value))
         return;
     int n = c->g->values[value].index;
     const struct graph_node *node = &c->g->nodes[n];
-    if (node->backward || node->op == OP_LOSS || c->again[n])
+    if (node->backward || c->again[n])
         return;
     c->again[n] = true;
     for (int i = 0; i < node->inputs; i++)
@@ -152,7 +151,7 @@ static void mark_cheap(struct compiler *c)
     for (int n = 0; n < g->node_count; n++) {
         const struct graph_node *node = &g->nodes[n];
         int v = node->out[0];
-        bool wanted = !node->backward && node->op != OP_LOSS && is_temporary(c, v) && read_by_backward(g, v);
+        bool wanted = !node->backward && is_temporary(c, v) && read_by_backward(g, v);
         for (int i = 0; wanted && i < node->inputs; i++)
             wanted = is_at_hand(c, node->in[i]);
         if (!wanted)

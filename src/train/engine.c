@@ -37,7 +37,8 @@ static int compile_kind(const struct model *m, struct backend *backend, const st
         status = graph_differentiate(g, err);
     int64_t tokens = max_tokens(o);
     struct program_options options = {.bounds = {.tokens = tokens, .pieces = tokens},
-                                      .recompute = o->recompute,
+                                      /* Its forward part is not run before a backward part: pass.c. */
+                                      .recompute = unit == m->unit_count - 1 ? RECOMPUTE_FULL : o->recompute,
                                       .grad_adds = adds,
                                       .workspace = exec_workspace,
                                       .context = backend};
@@ -185,9 +186,15 @@ static void *slot_address(const struct engine *e, const char *name, bool output,
     const struct {
         const char *name;
         void *address;
-    } known[] = {
-        {"ids", d->ids},   {"positions", d->positions},   {"pieces", d->pieces},     {"targets", d->targets},
-        {"loss", d->loss}, {"loss_scale", d->loss_scale}, {"inv_freq", d->inv_freq}, {"rope", rope}};
+    } known[] = {{"ids", d->ids},
+                 {"positions", d->positions},
+                 {"pieces", d->pieces},
+                 {"targets", d->targets},
+                 {"loss", d->loss},
+                 {"backward:loss", d->loss},
+                 {"loss_scale", d->loss_scale},
+                 {"inv_freq", d->inv_freq},
+                 {"rope", rope}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i].name) == 0)
             return known[i].address;

@@ -66,10 +66,12 @@ static int run_unit(struct engine *e, int unit, int part, const struct graph_cou
     return 0;
 }
 
-static int forward(struct engine *e, const struct graph_counts *counts, bool active, struct error *err)
+/* Units 0 … last-1, of which each one's successor is fetched while it computes. */
+static int forward(struct engine *e, const struct graph_counts *counts, bool active, int last,
+                   struct error *err)
 {
     int units = e->model->unit_count;
-    for (int u = 0; u < units; u++) {
+    for (int u = 0; u < last; u++) {
         if (bind_params(e, u, false, err) != 0)
             return -1;
         int64_t gathers = comm_stats(e->comm)->gathers;
@@ -135,11 +137,13 @@ int engine_micro_batch(struct engine *e, const struct batch *batch, const struct
         if (stage_inputs(e, batch, pass, err) != 0)
             return -1;
     }
-    if (forward(e, &counts, batch != NULL, err) != 0)
-        return -1;
-    if (batch && add_losses(e, batch, pass->loss, err) != 0)
+    /* The head's backward part makes the loss on its way, so its forward part would be done twice. */
+    int units = e->model->unit_count, last = pass->backward ? units - 1 : units;
+    if (forward(e, &counts, batch != NULL, last, err) != 0)
         return -1;
     if (pass->backward && backward(e, &counts, batch != NULL, pass, err) != 0)
+        return -1;
+    if (batch && add_losses(e, batch, pass->loss, err) != 0)
         return -1;
     e->micro_batches += batch != NULL;
     return 0;

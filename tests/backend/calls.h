@@ -3,7 +3,7 @@
  *
  *     struct trial t;
  *     trial_make(&t, OP_LINEAR, &(struct trial_shape){.tokens = 17, .width = 15, .out = 7}, DTYPE_F32);
- *     trial_complete(reference, &t);   // inputs that are another op's results (lse, rstd, o)
+ *     trial_complete(reference, &t);   // inputs that are another op's results (lse of attention, rstd, o)
  *     struct result r;
  *     trial_run(backend, &t, &r);      // uploads, runs, downloads; checks the workspace's borders
  *     ... r.out[0] ...
@@ -306,11 +306,9 @@ static inline void borrow(struct backend *reference, struct trial *t, enum op op
     for (int i = 0; i < count; i++)
         forward.call.in[i] = t->call.in[inputs[i]];
     const struct operand *x = &t->call.in[inputs[0]];
-    int64_t tokens = x->dim[0];
-    struct operand fp32 = {.type = DTYPE_F32, .ndim = 1, .dim = {tokens}};
     forward.call.outputs = 2;
-    forward.call.out[0] = op == OP_LOSS ? fp32 : *x;
-    forward.call.out[1] = fp32;
+    forward.call.out[0] = *x;
+    forward.call.out[1] = (struct operand){.type = DTYPE_F32, .ndim = 1, .dim = {x->dim[0]}};
     if (op == OP_ATTENTION) {
         forward.call.out[1].ndim = 2;
         forward.call.out[1].dim[1] = t->call.attr.heads;
@@ -344,9 +342,6 @@ static inline void trial_complete(struct backend *reference, struct trial *t)
     case OP_ATTENTION_GRAD:
         borrow(reference, t, OP_ATTENTION, (int[]){1, 2, 3, 6}, 4, 0, 4);
         borrow(reference, t, OP_ATTENTION, (int[]){1, 2, 3, 6}, 4, 1, 5);
-        break;
-    case OP_LOSS_GRAD:
-        borrow(reference, t, OP_LOSS, (int[]){0, 1, 2}, 3, 1, 3);
         break;
     default:
         break;

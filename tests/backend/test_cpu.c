@@ -42,6 +42,13 @@ static double weight_error(const struct trial *t)
     return 2 * sum_error(dim, scores) + 8 * u;
 }
 
+/* Of a loss: twice a logit's error, 2 ulp of exp, rounding of the logarithm. */
+static double loss_error(const struct op_call *c, double value)
+{
+    double width = (double)c->in[0].dim[1];
+    return 2 * sum_error(width, width) + 16 * u + 4 * u * fabs(value);
+}
+
 /* Absolute error of the fp32 arithmetic of an output element; negative: bits must be equal. */
 static double arithmetic_error(const struct trial *t, int output, double value, double magnitude)
 {
@@ -78,12 +85,13 @@ static double arithmetic_error(const struct trial *t, int output, double value, 
     case OP_ATTENTION_GRAD: /* weights; for dq and dk also dout v and delta, two sums over a head */
         return magnitude * (weight_error(t) + (output < 2 ? 2 * sum_error(dim, 1) : 0)) +
                sum_error(output == 0 ? tokens : tokens * group, magnitude);
-    case OP_LOSS: { /* both outputs carry a logit's error; 2 ulp of exp; rounding of lse */
-        double width = (double)c->in[0].dim[1];
-        return 2 * sum_error(width, width) + 16 * u + 4 * u * fabs(value);
-    }
-    case OP_LOSS_GRAD: { /* gradients of logits are stored in the compute type: relative error bf16 */
+    case OP_LOSS:
+        return loss_error(c, value);
+    case OP_LOSS_GRAD: { /* output 2 is the loss; gradients of logits are stored in the compute type: relative
+                            error bf16 */
         double width = (double)c->in[0].dim[1], logit = 2 * sum_error(width, width) + 8 * u + bf16;
+        if (output == 2)
+            return loss_error(c, value);
         return magnitude * logit + sum_error(output == 0 ? (double)c->in[1].dim[0] : tokens, magnitude);
     }
     default:
@@ -97,26 +105,35 @@ static void collect(struct operand *x, int64_t i, double a)
     ((double *)x->data)[i] += fabs(a);
 }
 
-/* Sums of the absolute values of the terms of dx and dw, the weights of the softmax being given: a term's
- * weight is p, and 1 more at the target. */
+static double logit_of(const struct operand *in, int64_t row, int64_t v)
+{
+    double logit = 0;
+    int64_t width = in[0].dim[1];
+    for (int64_t d = 0; d < width; d++)
+        logit += operand_get(&in[0], row * width + d) * operand_get(&in[1], v * width + d);
+    return logit;
+}
+
+/* Sums of the absolute values of the terms of dx and dw: a term's weight is the softmax's, and 1 more at the
+ * target. */
 static void loss_magnitudes(const struct trial *t, struct result *m)
 {
     const struct operand *in = t->call.in;
     int64_t width = in[0].dim[1];
-    double scale = fabs(operand_get(&in[4], 0));
-    for (int64_t row = 0; row < in[0].dim[0]; row++)
+    double scale = fabs(operand_get(&in[3], 0));
+    for (int64_t row = 0; row < in[0].dim[0]; row++) {
+        int64_t target = (int64_t)operand_get(&in[2], row);
+        double sum = 0;
+        for (int64_t v = 0; v < in[1].dim[0]; v++)
+            sum += exp(logit_of(in, row, v));
         for (int64_t v = 0; v < in[1].dim[0]; v++) {
-            int64_t target = (int64_t)operand_get(&in[2], row);
-            double logit = 0;
-            for (int64_t d = 0; d < width; d++)
-                logit += operand_get(&in[0], row * width + d) * operand_get(&in[1], v * width + d);
-            double g =
-                target < 0 ? 0 : scale * (exp(logit - operand_get(&in[3], row)) + (target == v ? 1 : 0));
+            double g = target < 0 ? 0 : scale * (exp(logit_of(in, row, v)) / sum + (target == v ? 1 : 0));
             for (int64_t d = 0; d < width; d++) {
                 collect(&m->out[0], row * width + d, g * operand_get(&in[1], v * width + d));
                 collect(&m->out[1], v * width + d, g * operand_get(&in[0], row * width + d));
             }
         }
+    }
 }
 
 /* The same for one query and key of attention: dv collects p dout, dq and dk p (|dout| |v| + |dout| |o|). */

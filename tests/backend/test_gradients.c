@@ -54,7 +54,7 @@ static const struct rule rules[] = {
      {{0, 0}, {1, 1}, {2, 2}},
      3},
     {OP_SWIGLU, OP_SWIGLU_GRAD, {.elements = 13}, "d01", {{0, 0}, {1, 1}}, 2},
-    {OP_LOSS, OP_LOSS_GRAD, {.tokens = 6, .width = 5, .vocabulary = 7}, "012ls", {{0, 0}, {1, 1}}, 2},
+    {OP_LOSS, OP_LOSS_GRAD, {.tokens = 6, .width = 5, .vocabulary = 7}, "012s", {{0, 0}, {1, 1}}, 2},
 };
 
 static void fresh_operand(struct operand *x, const struct operand *like)
@@ -154,7 +154,12 @@ static void test_gradients_match_differences(void **state)
             fresh_operand(&gradient.call.out[k], &forward.call.in[rule->checked[k].forward_input]);
             gradient.call.outputs++;
         }
+        bool again = rule->gradient == OP_LOSS_GRAD; /* its last output is the loss */
+        if (again)
+            fresh_operand(&gradient.call.out[gradient.call.outputs++], &forward.call.out[0]);
         trial_run(b, &gradient, &g);
+        if (again)
+            assert_memory_equal(g.out[rule->count].data, y.out[0].data, (size_t)operand_bytes(&y.out[0]));
         for (int k = 0; k < rule->count; k++)
             for (int64_t i = 0; i < operand_elements(&g.out[k]); i++)
                 check_element(b, rule, &forward, &dy, k, i,
@@ -219,7 +224,6 @@ static void test_known_values(void **state)
     double lse = log(1 + exp(1) + exp(-1));
     assert_true(fabs(get(&r, 0, 0) - (lse - 1)) < 1e-6);
     assert_true(get(&r, 0, 1) == 0);
-    assert_true(fabs(get(&r, 1, 0) - lse) < 1e-6);
     result_free(&r);
     trial_free(&t);
 

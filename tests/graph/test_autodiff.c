@@ -97,8 +97,8 @@ static void test_loss_scale(void **state)
     assert_int_equal(graph_find_input(g, "grad:loss"), GRAPH_NONE);
     const struct graph_node *grad = producer(g, g->param_grad[0]);
     assert_int_equal(grad->op, OP_LOSS_GRAD);
-    assert_int_equal(grad->in[4], scale);
-    assert_int_equal(grad->in[3], g->nodes[0].out[1]); /* lse of the forward pass */
+    assert_int_equal(grad->in[3], scale);
+    assert_int_equal(graph_find_output(g, "backward:loss"), grad->out[2]);
     assert_int_equal(graph_find_output(g, "grad:x"), grad->out[0]);
     graph_free(g);
 }

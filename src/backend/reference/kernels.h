@@ -69,12 +69,12 @@ void reference_attention_grad(void *dq, void *dk, void *dv, const void *dout, co
                               enum dtype type, const struct attention_shape *shape, double *sums);
 
 /* loss.c */
-void reference_loss(float *loss, float *lse, const void *x, const void *w, const int32_t *targets,
-                    enum dtype type, int64_t tokens, int64_t width, int64_t vocabulary, double *logits);
-/* sums: width doubles. */
-void reference_loss_grad(void *dx, float *dw, const void *x, const void *w, const int32_t *targets,
-                         const float *lse, float scale, enum dtype type, int64_t tokens, int64_t width,
-                         int64_t vocabulary, double *sums);
+void reference_loss(float *loss, const void *x, const void *w, const int32_t *targets, enum dtype type,
+                    int64_t tokens, int64_t width, int64_t vocabulary, double *logits);
+/* workspace: vocabulary * (1 + width) doubles. */
+void reference_loss_grad(void *dx, float *dw, float *loss, const void *x, const void *w,
+                         const int32_t *targets, float scale, enum dtype type, int64_t tokens, int64_t width,
+                         int64_t vocabulary, double *workspace);
 
 /* flat.c; copy may be NULL */
 void reference_accumulate(float *acc, const float *part, int64_t n, int first);

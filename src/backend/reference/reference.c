@@ -22,7 +22,7 @@ static size_t workspace_bytes(const struct op_call *call, const struct signature
     case OP_LOSS:
         return (size_t)s->of['V'] * sizeof(double);
     case OP_LOSS_GRAD:
-        return (size_t)s->of['D'] * sizeof(double);
+        return (size_t)s->of['V'] * (1 + (size_t)s->of['D']) * sizeof(double);
     default:
         return 0;
     }
@@ -120,12 +120,12 @@ static void run_attention_and_loss(const struct op_call *c, const int64_t *of, e
                                  in[3].data, in[4].data, in[5].data, in[6].data, type, &shape, c->workspace);
         break;
     case OP_LOSS:
-        reference_loss(out[0].data, out[1].data, in[0].data, in[1].data, in[2].data, type, of['T'], of['D'],
-                       of['V'], c->workspace);
+        reference_loss(out[0].data, in[0].data, in[1].data, in[2].data, type, of['T'], of['D'], of['V'],
+                       c->workspace);
         break;
     default: /* OP_LOSS_GRAD */
-        reference_loss_grad(out[0].data, out[1].data, in[0].data, in[1].data, in[2].data, in[3].data,
-                            *(const float *)in[4].data, type, of['T'], of['D'], of['V'], c->workspace);
+        reference_loss_grad(out[0].data, out[1].data, out[2].data, in[0].data, in[1].data, in[2].data,
+                            *(const float *)in[3].data, type, of['T'], of['D'], of['V'], c->workspace);
         break;
     }
 }
