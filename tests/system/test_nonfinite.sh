@@ -90,7 +90,7 @@ left good 2
 for setting in train.dtype=fp32 train.dtype=bf16 train.recompute=full backend.name=reference backend.name=guarded; do
     rm -rf head-out
     expect_status 1 "$TERCET" train run.yaml output=head-out model.from=head -n 2 "$setting"
-    one_message "step 1, rank 0: loss is .* came from head, op 'loss' of the forward pass"
+    one_message "step 1, rank 0: loss is .* came from head, op 'loss_grad' of the backward pass"
     left head-out 0
 done
 
