@@ -65,16 +65,9 @@ struct product {
     bool b_transposed; /* b is stored [n,k]; rows only */
     bool has_bias;     /* stands for `bias` while workspace is counted */
     bool sum_over_tokens;
-    bool accumulate; /* c += …, sums only */
+    bool accumulate; /* c += …; c is fp32 and there is no bias */
     enum dtype in, out;
-    /* Elements from row to row of a as it is stored, even where k is; 0: its rows lie end to end. */
-    int64_t a_row;
 };
-
-static inline int64_t product_a_row(const struct product *p)
-{
-    return p->a_row != 0 ? p->a_row : p->sum_over_tokens ? p->m : p->k;
-}
 
 /* Adds to *bytes (at least) what product_run needs, for any smaller number of tokens too. */
 int product_workspace(struct cpu *cpu, const struct product *p, size_t *bytes, struct error *err);

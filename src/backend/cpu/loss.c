@@ -1,93 +1,110 @@
-/* Loss and its gradient, LOSS_ROWS tokens at a time: their logits are made once, in fp32.
+/* Loss and its gradient, of some hundred tokens (a chunk) and LOSS_COLUMNS entries of the vocabulary (a
+ * block) at a time.
  *
- * Each row leaves a maximum and a sum of exps for every BLOCK_COLUMNS logits, which are combined in order to
- * the log of the whole sum. For the gradient the logits then become their own gradient, row by row in their
- * own memory (in bf16 it takes the first half of a row), and with it dx = g w and dw += g^T x. So memory
- * grows with the vocabulary, not with the tokens. */
+ * Each block of logits leaves a maximum and a sum of exps a row, and the target's logit where it holds the
+ * target; these are combined in the order of blocks. For the gradient a chunk's logits stay, in fp32, block
+ * after block, so that they are made once. Each block then becomes its gradient g, and while that lies in
+ * caches dx += g w for the block's columns, in fp32, and dw += g^T x for the chunk's tokens. So memory does
+ * not grow with the tokens beyond a chunk, nor, for the loss alone, with the vocabulary but for a few bytes.
+ */
 #include "backend/cpu/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
-    LOSS_ROWS = 256,
-    BLOCK_COLUMNS = 1024,
-    PIECE_ROWS = 8, /* that one thread looks at together */
+    MOST_ROWS = 1024,
+    LOSS_COLUMNS = 1024,
+    PIECE_ROWS = 32, /* that one thread looks at together */
+};
+
+/* Of the logits that wait for their gradient, at most, while a chunk has more than PIECE_ROWS tokens. Small
+ * chunks cost time: each adds to the whole of dw. */
+static const int64_t most_logits = 40 << 20;
+
+struct loss_layout {
+    float *logits;       /* [rows, columns] of a block; for a gradient of all, one behind the other */
+    float *max, *sum;    /* [rows, blocks] */
+    float *target_logit; /* [rows] */
+    float *lse;          /* [rows]: the log of the sum of exps */
+    void *gradient;      /* [rows, columns] of a block, of the compute type; fp32: in the logits' place */
+    float *dx;           /* [rows, width]; in its own place where the result is fp32 */
+    char *product;       /* workspace of products */
 };
 
 struct loss_job {
     struct cpu *cpu;
-    const struct op_call *call;
     bool grad;
-    enum dtype type, dx_type;
+    enum dtype type;
     int64_t tokens, width, vocabulary, blocks;
+    int64_t chunk; /* tokens of a whole one */
     float scale;
+    struct loss_layout l;
     /* Of the chunk of tokens at hand: */
     int64_t rows;
     const void *x;
     const int32_t *targets;
-    float *loss;
-    /* In the workspace: */
-    float *logits;    /* [rows, vocabulary], with the gradient in their place */
-    float *max, *sum; /* [rows, blocks] */
-    char *product;    /* workspace of products */
+    /* Of the block of columns: */
+    int64_t block, first, columns;
+    const void *w;
+    float *logits;
+    void *gradient;
 };
 
-/* ---- the three products of a chunk ---- */
+static const void *at(const void *data, enum dtype type, int64_t element)
+{
+    return (const char *)data + dtype_bytes(type, element);
+}
+
+/* ---- the three products of a block ---- */
 
 static struct product logits_product(const struct loss_job *job)
 {
     return (struct product){.m = job->rows,
-                            .n = job->vocabulary,
+                            .n = job->columns,
                             .k = job->width,
                             .a = job->x,
-                            .b = job->call->in[1].data,
+                            .b = job->w,
                             .c = job->logits,
                             .b_transposed = true,
                             .in = job->type,
                             .out = DTYPE_F32};
 }
 
-/* Elements from row to row of the gradient. */
-static int64_t gradient_row(const struct loss_job *job)
-{
-    return job->vocabulary * (int64_t)sizeof(float) / dtype_bytes(job->type, 1);
-}
-
-static struct product input_product(const struct loss_job *job, void *dx)
+static struct product input_product(const struct loss_job *job)
 {
     return (struct product){.m = job->rows,
                             .n = job->width,
-                            .k = job->vocabulary,
-                            .a = job->logits,
-                            .a_row = gradient_row(job),
-                            .b = job->call->in[1].data,
-                            .c = dx,
+                            .k = job->columns,
+                            .a = job->gradient,
+                            .b = job->w,
+                            .c = job->l.dx,
+                            .accumulate = job->first > 0,
                             .in = job->type,
-                            .out = job->dx_type};
+                            .out = DTYPE_F32};
 }
 
-static struct product weight_product(const struct loss_job *job, bool accumulate)
+static struct product weight_product(const struct loss_job *job, bool accumulate, float *dw)
 {
-    return (struct product){.m = job->vocabulary,
+    return (struct product){.m = job->columns,
                             .n = job->width,
                             .k = job->rows,
-                            .a = job->logits,
-                            .a_row = gradient_row(job),
+                            .a = job->gradient,
                             .b = job->x,
-                            .c = job->call->out[1].data,
+                            .c = dw,
                             .sum_over_tokens = true,
                             .accumulate = accumulate,
                             .in = job->type,
                             .out = DTYPE_F32};
 }
 
-/* Raises *most to what the products of a chunk of so many rows need. */
-static int products_workspace(struct loss_job *job, int64_t rows, size_t *most, struct error *err)
+/* Raises *most to what the products of the job's rows and columns need. */
+static int products_workspace(struct loss_job *job, size_t *most, struct error *err)
 {
-    job->rows = rows;
-    struct product list[] = {logits_product(job), input_product(job, NULL), weight_product(job, false),
-                             weight_product(job, true)};
+    struct product list[] = {logits_product(job), input_product(job), input_product(job),
+                             weight_product(job, false, NULL), weight_product(job, true, NULL)};
     int count = job->grad ? (int)(sizeof list / sizeof list[0]) : 1;
+    list[2].accumulate = true;
     for (int i = 0; i < count; i++) {
         size_t bytes = 0;
         if (product_workspace(job->cpu, &list[i], &bytes, err) != 0)
@@ -97,31 +114,64 @@ static int products_workspace(struct loss_job *job, int64_t rows, size_t *most, 
     return 0;
 }
 
+static void choose_block(struct loss_job *job, int64_t block)
+{
+    job->block = block;
+    job->first = block * LOSS_COLUMNS;
+    job->columns = min_i64(LOSS_COLUMNS, job->vocabulary - job->first);
+    job->logits = job->l.logits + (job->grad ? job->rows * job->first : 0);
+    job->gradient = job->type == DTYPE_F32 ? job->logits : job->l.gradient;
+}
+
+/* A power of two, and a matter of the vocabulary alone: a sum over tokens has the same parts in every call.
+ */
+static int64_t rows_of_chunk(int64_t vocabulary)
+{
+    int64_t rows = MOST_ROWS;
+    while (rows > PIECE_ROWS && rows * vocabulary > most_logits)
+        rows /= 2;
+    return rows;
+}
+
+static int lay_out(struct loss_job *job, enum dtype dx_type, struct carve *carve, struct error *err)
+{
+    struct loss_layout *l = &job->l;
+    int64_t rows = min_i64(job->tokens, job->chunk), columns = min_i64(job->vocabulary, LOSS_COLUMNS);
+    size_t product = 0;
+    l->logits = carve_take(carve, (size_t)(rows * (job->grad ? job->vocabulary : columns)) * sizeof(float));
+    l->max = carve_take(carve, (size_t)(rows * job->blocks) * sizeof(float));
+    l->sum = carve_take(carve, (size_t)(rows * job->blocks) * sizeof(float));
+    l->target_logit = carve_take(carve, (size_t)rows * sizeof(float));
+    l->lse = carve_take(carve, (size_t)rows * sizeof(float));
+    if (job->grad && job->type != DTYPE_F32)
+        l->gradient = carve_take(carve, (size_t)dtype_bytes(job->type, rows * columns));
+    if (job->grad && dx_type != DTYPE_F32)
+        l->dx = carve_take(carve, (size_t)(rows * job->width) * sizeof(float));
+    /* Blocks are whole or the last one, chunks of tokens too. */
+    for (int i = 0; i < 4; i++) {
+        choose_block(job, i & 1 ? job->blocks - 1 : 0);
+        job->rows = i & 2 && job->tokens > job->chunk ? job->tokens % job->chunk : rows;
+        if (products_workspace(job, &product, err) != 0)
+            return -1;
+    }
+    l->product = carve_take(carve, product);
+    return 0;
+}
+
 static int start(struct loss_job *job, struct cpu *cpu, const struct op_call *call,
                  const struct signature_sizes *s, struct carve *carve, struct error *err)
 {
     *job = (struct loss_job){
         .cpu = cpu,
-        .call = call,
         .grad = call->op == OP_LOSS_GRAD,
         .type = s->compute,
-        .dx_type = call->out[0].type,
         .tokens = s->of['T'],
         .width = s->of['D'],
         .vocabulary = s->of['V'],
     };
-    job->blocks = divide_up(job->vocabulary, BLOCK_COLUMNS);
-    int64_t rows = min_i64(job->tokens, LOSS_ROWS);
-    size_t product = 0;
-    job->logits = carve_take(carve, (size_t)(rows * job->vocabulary) * sizeof(float));
-    job->max = carve_take(carve, (size_t)(rows * job->blocks) * sizeof(float));
-    job->sum = carve_take(carve, (size_t)(rows * job->blocks) * sizeof(float));
-    /* Chunks are whole, or the last one. */
-    if (products_workspace(job, rows, &product, err) != 0 ||
-        products_workspace(job, job->tokens % LOSS_ROWS, &product, err) != 0)
-        return -1;
-    job->product = carve_take(carve, product);
-    return 0;
+    job->blocks = divide_up(job->vocabulary, LOSS_COLUMNS);
+    job->chunk = job->grad ? rows_of_chunk(job->vocabulary) : MOST_ROWS;
+    return lay_out(job, call->out[0].type, carve, err);
 }
 
 int loss_workspace(struct cpu *cpu, const struct op_call *call, const struct signature_sizes *s,
@@ -135,46 +185,97 @@ int loss_workspace(struct cpu *cpu, const struct op_call *call, const struct sig
     return 0;
 }
 
-/* ---- rows of logits ---- */
+/* ---- loss ---- */
 
-/* The log of the sum of exps of a row, its blocks in order. */
-static double log_of_sum(const struct loss_job *job, int64_t row)
-{
-    const float *max = job->max + row * job->blocks, *sum = job->sum + row * job->blocks;
-    double largest = -INFINITY, total = 0;
-    for (int64_t i = 0; i < job->blocks; i++)
-        largest = (double)max[i] > largest ? (double)max[i] : largest;
-    for (int64_t i = 0; i < job->blocks; i++)
-        total += (double)sum[i] * exp((double)max[i] - largest);
-    return largest + log(total);
-}
-
-static void finish_row(const struct loss_job *job, int64_t row)
-{
-    const struct row_kernels *kernels = job->cpu->kernels->row;
-    float *logits = job->logits + row * job->vocabulary;
-    int32_t target = job->targets[row];
-    for (int64_t block = 0; block < job->blocks; block++) {
-        int64_t first = block * BLOCK_COLUMNS, place = row * job->blocks + block;
-        kernels->softmax_statistics(job->max + place, job->sum + place, 1, logits + first, job->vocabulary, 1,
-                                    min_i64(BLOCK_COLUMNS, job->vocabulary - first));
-    }
-    double log_sum = log_of_sum(job, row);
-    job->loss[row] = target < 0 ? 0 : (float)(log_sum - (double)logits[target]);
-    if (!job->grad)
-        return;
-    float lse = (float)log_sum;
-    kernels->softmax_grad(logits, job->type, gradient_row(job), logits, job->vocabulary, &lse, &target,
-                          job->scale, 0, 1, job->vocabulary);
-}
-
-static void rows_piece(void *context, int64_t piece, int thread)
+static void statistics_piece(void *context, int64_t piece, int thread)
 {
     (void)thread;
     const struct loss_job *job = context;
-    int64_t end = min_i64(piece * PIECE_ROWS + PIECE_ROWS, job->rows);
-    for (int64_t row = piece * PIECE_ROWS; row < end; row++)
-        finish_row(job, row);
+    const struct loss_layout *l = &job->l;
+    int64_t first = piece * PIECE_ROWS, rows = min_i64(PIECE_ROWS, job->rows - first);
+    const float *logits = job->logits + first * job->columns;
+    int64_t place = first * job->blocks + job->block;
+    job->cpu->kernels->row->softmax_statistics(l->max + place, l->sum + place, job->blocks, logits,
+                                               job->columns, rows, job->columns);
+    for (int64_t r = first; r < first + rows; r++) {
+        int64_t column = job->targets[r] - job->first;
+        if (job->targets[r] >= 0 && column >= 0 && column < job->columns)
+            l->target_logit[r] = job->logits[r * job->columns + column];
+    }
+}
+
+/* Statistics of all blocks, in their order, to the loss and lse of each row. */
+static void combine(const struct loss_job *job, float *loss)
+{
+    const struct loss_layout *l = &job->l;
+    for (int64_t r = 0; r < job->rows; r++) {
+        const float *max = l->max + r * job->blocks, *sum = l->sum + r * job->blocks;
+        double largest = -INFINITY, total = 0;
+        for (int64_t i = 0; i < job->blocks; i++)
+            largest = (double)max[i] > largest ? (double)max[i] : largest;
+        for (int64_t i = 0; i < job->blocks; i++)
+            total += (double)sum[i] * exp((double)max[i] - largest);
+        double log_sum = largest + log(total);
+        l->lse[r] = (float)log_sum;
+        loss[r] = job->targets[r] < 0 ? 0 : (float)(log_sum - (double)l->target_logit[r]);
+    }
+}
+
+/* The losses of the chunk, and what its gradient needs. */
+static int run_loss(struct loss_job *job, const void *w, float *loss, struct error *err)
+{
+    for (int64_t block = 0; block < job->blocks; block++) {
+        choose_block(job, block);
+        job->w = at(w, job->type, job->first * job->width);
+        struct product logits = logits_product(job);
+        if (product_run(job->cpu, &logits, job->l.product, err) != 0)
+            return -1;
+        pool_run(job->cpu->pool, divide_up(job->rows, PIECE_ROWS), statistics_piece, job);
+    }
+    combine(job, loss);
+    return 0;
+}
+
+/* ---- gradient ---- */
+
+static void gradient_piece(void *context, int64_t piece, int thread)
+{
+    (void)thread;
+    const struct loss_job *job = context;
+    int64_t first = piece * PIECE_ROWS, rows = min_i64(PIECE_ROWS, job->rows - first);
+    char *out = (char *)job->gradient + dtype_bytes(job->type, first * job->columns);
+    job->cpu->kernels->row->softmax_grad(out, job->type, job->columns, job->logits + first * job->columns,
+                                         job->columns, job->l.lse + first, job->targets + first, job->scale,
+                                         job->first, rows, job->columns);
+}
+
+static int run_gradient(struct loss_job *job, const void *w, float *dw, bool first_chunk, struct error *err)
+{
+    for (int64_t block = 0; block < job->blocks; block++) {
+        choose_block(job, block);
+        job->w = at(w, job->type, job->first * job->width);
+        pool_run(job->cpu->pool, divide_up(job->rows, PIECE_ROWS), gradient_piece, job);
+        struct product dx = input_product(job),
+                       weight = weight_product(job, !first_chunk, dw + job->first * job->width);
+        if (product_run(job->cpu, &dx, job->l.product, err) != 0 ||
+            product_run(job->cpu, &weight, job->l.product, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Gradients of the chunk that begins with token `first`. */
+static int put_gradients(struct loss_job *job, const struct op_call *call, int64_t first, struct error *err)
+{
+    const struct operand *dx = &call->out[0];
+    void *place = operand_at(dx, first * job->width);
+    if (dx->type == DTYPE_F32)
+        job->l.dx = place;
+    if (run_gradient(job, call->in[1].data, call->out[1].data, first == 0, err) != 0)
+        return -1;
+    if (dx->type != DTYPE_F32)
+        convert_parallel(job->cpu, place, dx->type, job->l.dx, DTYPE_F32, job->rows * job->width);
+    return 0;
 }
 
 int loss_run(struct cpu *cpu, const struct op_call *call, const struct signature_sizes *s, struct error *err)
@@ -188,20 +289,13 @@ int loss_run(struct cpu *cpu, const struct op_call *call, const struct signature
     if (job.grad && job.tokens == 0)
         zero_parallel(cpu, call->out[1].data, operand_bytes(&call->out[1]));
     float *loss = call->out[job.grad ? 2 : 0].data;
-    for (int64_t first = 0; first < job.tokens; first += LOSS_ROWS) {
-        job.rows = min_i64(LOSS_ROWS, job.tokens - first);
+    for (int64_t first = 0; first < job.tokens; first += job.chunk) {
+        job.rows = min_i64(job.chunk, job.tokens - first);
         job.x = operand_at(&call->in[0], first * job.width);
         job.targets = (const int32_t *)call->in[2].data + first;
-        job.loss = loss + first;
-        struct product logits = logits_product(&job);
-        if (product_run(cpu, &logits, job.product, err) != 0)
+        if (run_loss(&job, call->in[1].data, loss + first, err) != 0)
             return -1;
-        pool_run(cpu->pool, divide_up(job.rows, PIECE_ROWS), rows_piece, &job);
-        if (!job.grad)
-            continue;
-        struct product dx = input_product(&job, operand_at(&call->out[0], first * job.width)),
-                       dw = weight_product(&job, first > 0);
-        if (product_run(cpu, &dx, job.product, err) != 0 || product_run(cpu, &dw, job.product, err) != 0)
+        if (job.grad && put_gradients(&job, call, first, err) != 0)
             return -1;
     }
     return 0;

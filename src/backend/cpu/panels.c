@@ -21,7 +21,7 @@ static const void *at(const void *data, enum dtype type, int64_t element)
     return (const char *)data + dtype_bytes(type, element);
 }
 
-/* A row of a does not end with a whole word: rows are copied before they are read. */
+/* Words of a row of a do not line up with its neighbours': rows are copied before they are read. */
 static bool is_odd(enum dtype type, int64_t k)
 {
     return type == DTYPE_BF16 && k % 2 != 0;
@@ -34,13 +34,13 @@ static int64_t panel_steps(enum dtype type, int64_t k)
 
 /* ---- one panel on one thread ---- */
 
-/* c[rows, columns] = a[rows, a_row] b, the first k of each row; at most PRODUCT_COLUMNS columns, which are
- * written rounded up to 16. b is stored [k, b_row], or [columns, b_row] where transposed. */
+/* c[rows, columns] (+)= a[rows, k] b; at most PRODUCT_COLUMNS columns, which are written rounded up to 16. b
+ * is stored [k, b_row], or [columns, b_row] where transposed. */
 struct panel_product {
     const void *a, *b;
     enum dtype type;
-    int64_t a_row, b_row, k, rows, columns;
-    bool b_transposed;
+    int64_t b_row, k, rows, columns;
+    bool b_transposed, add;
     float *c;
     int64_t c_row;
 };
@@ -81,16 +81,14 @@ static void run_panel(const struct cpu *cpu, const struct panel_product *p, void
         if (!packed)
             pack_panel(cpu, p, panel, first, k);
         for (int64_t r = 0; r < p->rows; r += PRODUCT_ROWS) {
-            int64_t rows = min_i64(PRODUCT_ROWS, p->rows - r);
-            const void *a = at(p->a, p->type, r * p->a_row + first);
+            int64_t rows = min_i64(PRODUCT_ROWS, p->rows - r), a_row = product_steps(p->type, p->k);
+            const void *a = at(p->a, p->type, r * p->k + first);
             for (int64_t i = 0; odd && i < rows; i++) {
                 memset(copies + (i + 1) * steps * WORD - WORD, 0, WORD);
-                memcpy(copies + i * steps * WORD, at(a, p->type, i * p->a_row),
-                       (size_t)dtype_bytes(p->type, k));
+                memcpy(copies + i * steps * WORD, at(a, p->type, i * p->k), (size_t)dtype_bytes(p->type, k));
             }
-            kernels->run(p->c + r * p->c_row, p->c_row, odd ? copies : a,
-                         odd ? steps : product_steps(p->type, p->a_row), 1, panel, p->type, steps, rows,
-                         p->columns, first > 0);
+            kernels->run(p->c + r * p->c_row, p->c_row, odd ? copies : a, odd ? steps : a_row, 1, panel,
+                         p->type, steps, rows, p->columns, first > 0 || p->add);
         }
     }
 }
@@ -145,8 +143,7 @@ static void rows_piece(void *context, int64_t piece, int thread)
     void *c = (char *)p->c + dtype_bytes(p->out, first_row * p->n + first_column);
     bool direct = p->out == DTYPE_F32 && !p->has_bias && columns % 16 == 0;
     struct panel_product part = {
-        .a = at(p->a, p->in, first_row * product_a_row(p)),
-        .a_row = product_a_row(p),
+        .a = at(p->a, p->in, first_row * p->k),
         .b = at(p->b, p->in, p->b_transposed ? first_column * p->k : first_column),
         .b_row = p->b_transposed ? p->k : p->n,
         .b_transposed = p->b_transposed,
@@ -156,7 +153,11 @@ static void rows_piece(void *context, int64_t piece, int thread)
         .columns = columns,
         .c = direct ? c : tile,
         .c_row = direct ? p->n : PRODUCT_COLUMNS,
+        .add = p->accumulate,
     };
+    if (p->accumulate && !direct)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(tile + r * PRODUCT_COLUMNS, (const float *)c + r * p->n, (size_t)columns * sizeof(float));
     bool whole = product_steps(p->in, p->k) <= PRODUCT_STEPS;
     run_panel(job->cpu, &part, scratch, whole && start->panel == panel);
     start->panel = whole ? panel : -1;
@@ -236,8 +237,8 @@ static void sums_piece(void *context, int64_t piece, int thread)
     float *tile = (float *)(void *)(a + job->scratch);
     for (int64_t first = 0; first < job->steps; first += PRODUCT_STEPS) {
         int64_t steps = min_i64(PRODUCT_STEPS, job->steps - first), token = first * in_word;
-        job->cpu->kernels->product->pack(a, rows, at(p->a, p->in, token * product_a_row(p) + row), p->in,
-                                         product_a_row(p), min_i64(steps * in_word, p->k - token), rows);
+        job->cpu->kernels->product->pack(a, rows, at(p->a, p->in, token * p->m + row), p->in, p->m,
+                                         min_i64(steps * in_word, p->k - token), rows);
         for (int64_t panel = 0; panel < job->panels; panel++)
             sum_panel(job, a, tile, row, rows, panel, first, steps);
     }

@@ -57,11 +57,6 @@ bool product_uses_own(const struct cpu *cpu, enum dtype type)
     return cpu->products == PRODUCTS_OWN;
 }
 
-static const void *at(const void *data, enum dtype type, int64_t element)
-{
-    return (const char *)data + dtype_bytes(type, element);
-}
-
 struct convert_job {
     const struct flat_kernels *flat;
     char *to;
@@ -107,19 +102,6 @@ void zero_parallel(struct cpu *cpu, void *data, int64_t bytes)
     pool_run(cpu->pool, divide_up(bytes, 4 * CONVERT_BLOCK), zero_piece, &job);
 }
 
-static bool converted(const struct cpu *cpu, const struct product *p)
-{
-    return product_type(cpu, p->in) != p->in;
-}
-
-/* Elements from row to row of a as it is multiplied: a copy lies end to end. */
-static int64_t a_row(const struct cpu *cpu, const struct product *p)
-{
-    struct product copy = *p;
-    copy.a_row = 0;
-    return product_a_row(converted(cpu, p) ? &copy : p);
-}
-
 /* Workspace of a product; pointers are NULL while it is only counted. */
 struct layout {
     void *a32, *b32, *bias32; /* fp32 copies, where the CPU has no bf16 products */
@@ -127,6 +109,11 @@ struct layout {
     char *threads;            /* a slot each: scratch of the library, then a tile of c */
     size_t slot, scratch;
 };
+
+static bool converted(const struct cpu *cpu, const struct product *p)
+{
+    return product_type(cpu, p->in) != p->in;
+}
 
 static void lay_out_copies(const struct cpu *cpu, const struct product *p, struct carve *carve,
                            struct layout *l)
@@ -146,10 +133,10 @@ static void lay_out(const struct cpu *cpu, const struct product *p, size_t scrat
     lay_out_copies(cpu, p, carve, l);
     if (p->sum_over_tokens) {
         int64_t rows = min_i64(PADDED_CHUNK, max_i64(16, 2 * p->k));
-        l->a_tail = carve_take(carve, (size_t)(rows * a_row(cpu, p)) * element);
+        l->a_tail = carve_take(carve, (size_t)(rows * p->m) * element);
         l->b_tail = carve_take(carve, (size_t)(rows * p->n) * element);
     } else {
-        l->a_tail = carve_take(carve, (size_t)(row_bucket(p->m) * a_row(cpu, p)) * element);
+        l->a_tail = carve_take(carve, (size_t)(row_bucket(p->m) * p->k) * element);
     }
     int64_t tile_rows = p->sum_over_tokens ? equal_tiles(p->m, ROW_TILE) : row_bucket(p->m);
     struct carve slot = {0};
@@ -169,7 +156,7 @@ static struct gemm_spec tile_spec(const struct cpu *cpu, const struct product *p
         .m = m,
         .n = n,
         .k = k,
-        .lda = a_row(cpu, p),
+        .lda = p->sum_over_tokens ? p->m : p->k,
         .ldb = p->b_transposed ? p->k : p->n,
         .ldc = direct ? p->n : n,
         .a_transposed = p->sum_over_tokens,
@@ -192,7 +179,7 @@ struct product_job {
     struct layout l;
     int64_t tile_m, tile_n, tiles_n;
     int64_t tail_rows; /* padded rows of the last row tile, 0: it is none or not padded */
-    bool temporary;    /* c is of another type than the library's result */
+    bool temporary;    /* c is of another type than the library's result, or added to (rows) */
     /* Rows: [last row tile][last column tile]. Sums: [chunk size][direct][last m][last n]. */
     struct gemm *row_gemm[2][2];
     struct gemm *sum_gemm[CHUNK_SIZES][2][2][2];
@@ -258,7 +245,12 @@ static int product_scratch(struct cpu *cpu, const struct product *p, size_t *scr
     return p->sum_over_tokens ? sums_scratch(cpu, p, scratch, err) : rows_scratch(cpu, p, scratch, err);
 }
 
-/* Moves the rows of a finished tile to c, in c's type. */
+static const void *at(const void *data, enum dtype type, int64_t element)
+{
+    return (const char *)data + dtype_bytes(type, element);
+}
+
+/* Moves the rows of a finished tile to c, in c's type, or adds them to it. */
 static void put_tile(const struct product_job *job, const void *tile, enum dtype tile_type, int64_t stride,
                      int64_t first_row, int64_t rows, int64_t first_column, int64_t columns)
 {
@@ -267,7 +259,9 @@ static void put_tile(const struct product_job *job, const void *tile, enum dtype
         int64_t place = (first_row + r) * p->n + first_column;
         const void *from = at(tile, tile_type, r * stride);
         void *to = (char *)p->c + dtype_bytes(p->out, place);
-        if (tile_type == p->out)
+        if (p->accumulate)
+            job->cpu->kernels->flat->accumulate(to, from, columns, 0);
+        else if (tile_type == p->out)
             memcpy(to, from, (size_t)dtype_bytes(p->out, columns));
         else
             job->cpu->kernels->flat->convert(to, p->out, from, tile_type, columns);
@@ -285,7 +279,7 @@ static void rows_piece(void *context, int64_t piece, int thread)
     struct gemm *g = job->row_gemm[last_row][first_column + columns == p->n];
     char *scratch = job->l.threads + job->l.slot * (size_t)thread;
     void *tile = scratch + job->l.scratch;
-    const void *a = padded ? job->l.a_tail : at(p->a, p->in, first_row * product_a_row(p));
+    const void *a = padded ? job->l.a_tail : at(p->a, p->in, first_row * p->k);
     const void *b = at(p->b, p->in, p->b_transposed ? first_column * p->k : first_column);
     const void *bias = p->has_bias ? at(p->bias, p->in, first_column) : NULL;
     bool direct = !padded && !job->temporary;
@@ -297,8 +291,7 @@ static void rows_piece(void *context, int64_t piece, int thread)
                  columns);
 }
 
-/* Copies rows first … first+count-1 of a matrix, each of `width` elements with what lies between them, and
- * pads them with zero rows. */
+/* Copies rows first … first+count-1 of a dense matrix and pads them with zero rows. */
 static void copy_padded(void *to, const void *from, enum dtype type, int64_t width, int64_t first,
                         int64_t count, int64_t padded)
 {
@@ -333,7 +326,7 @@ static void run_rows(struct product_job *job)
     struct product *p = &job->p;
     int64_t tail = p->m % ROW_TILE;
     if (job->tail_rows > 0)
-        copy_padded(job->l.a_tail, p->a, p->in, product_a_row(p), p->m - tail, tail, job->tail_rows);
+        copy_padded(job->l.a_tail, p->a, p->in, p->k, p->m - tail, tail, job->tail_rows);
     pool_run(job->cpu->pool, divide_up(p->m, ROW_TILE) * job->tiles_n, rows_piece, job);
 }
 
@@ -362,8 +355,8 @@ static void sums_piece(void *context, int64_t piece, int thread)
         bool direct = token == 0 && !p->accumulate, padded = used < size;
         struct gemm *g = job->sum_gemm[chunk_index(size)][direct][first_row + rows == p->m]
                                       [first_column + columns == p->n];
-        const void *a = padded ? at(job->l.a_tail, p->in, first_row)
-                               : at(p->a, p->in, token * product_a_row(p) + first_row);
+        const void *a =
+            padded ? at(job->l.a_tail, p->in, first_row) : at(p->a, p->in, token * p->m + first_row);
         const void *b =
             padded ? at(job->l.b_tail, p->in, first_column) : at(p->b, p->in, token * p->n + first_column);
         if (gemm_run(g, thread, a, b, NULL, direct ? (void *)c : tile, scratch) != 0) {
@@ -402,7 +395,7 @@ static void run_sums(struct product_job *job)
     for (; token < p->k; token += used) {
         size = next_chunk(p->k - token, &used);
         if (used < size) {
-            copy_padded(job->l.a_tail, p->a, p->in, product_a_row(p), token, used, size);
+            copy_padded(job->l.a_tail, p->a, p->in, p->m, token, used, size);
             copy_padded(job->l.b_tail, p->b, p->in, p->n, token, used, size);
         }
     }
@@ -411,7 +404,8 @@ static void run_sums(struct product_job *job)
 
 static int resolve(struct cpu *cpu, const struct product *p, struct product_job *job, struct error *err)
 {
-    *job = (struct product_job){.cpu = cpu, .p = *p, .temporary = never_direct(cpu, p)};
+    *job = (struct product_job){
+        .cpu = cpu, .p = *p, .temporary = never_direct(cpu, p) || (p->accumulate && !p->sum_over_tokens)};
     job->tile_n = column_tile(p->n);
     job->tiles_n = divide_up(p->n, job->tile_n);
     if (p->m == 0 || p->k == 0)
@@ -424,12 +418,7 @@ static void convert_operands(struct cpu *cpu, struct product *p, const struct la
 {
     if (!converted(cpu, p))
         return;
-    int64_t rows = p->sum_over_tokens ? p->k : p->m, width = p->sum_over_tokens ? p->m : p->k;
-    bool dense = product_a_row(p) == width;
-    for (int64_t r = 0; r < (dense ? 1 : rows); r++)
-        convert_parallel(cpu, (char *)l->a32 + r * width * (int64_t)sizeof(float), DTYPE_F32,
-                         at(p->a, p->in, r * product_a_row(p)), p->in, dense ? rows * width : width);
-    p->a_row = 0;
+    convert_parallel(cpu, l->a32, DTYPE_F32, p->a, p->in, p->m * p->k);
     convert_parallel(cpu, l->b32, DTYPE_F32, p->b, p->in, p->k * p->n);
     if (p->has_bias)
         convert_parallel(cpu, l->bias32, DTYPE_F32, p->bias, p->in, p->n);
