@@ -18,8 +18,8 @@ enum {
     PIECE_ROWS = 32, /* that one thread looks at together */
 };
 
-/* Of the logits that wait for their gradient, at most, while a chunk has more than PIECE_ROWS tokens. Small
- * chunks cost time: each adds to the whole of dw. */
+/* That wait for their gradient: 160 MB of them at most, while a chunk has more than PIECE_ROWS tokens. Small
+ * chunks cost time, as each adds to the whole of dw. */
 static const int64_t most_logits = 40 << 20;
 
 struct loss_layout {
