@@ -89,6 +89,11 @@ int backend_copy(struct backend *b, int stream, void *to, const void *from, size
     return check_stream(stream, err) != 0 ? -1 : b->v->copy(b, stream, to, from, bytes, err);
 }
 
+int backend_read(struct backend *b, void *host, const void *device, size_t bytes, struct error *err)
+{
+    return b->v->read(b, host, device, bytes, err);
+}
+
 int backend_prepare(struct backend *b, const struct op_call *call, size_t *workspace, struct error *err)
 {
     *workspace = 0;

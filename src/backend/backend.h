@@ -12,7 +12,8 @@
  * Contract. Streams are numbered 0 … BACKEND_STREAMS-1 (0 compute, 1 transfers); work on one stream
  * runs in order. run, upload, download and copy only enqueue: nothing has happened, and neither
  * source nor target may be touched, until backend_sync() or backend_event_sync() returned. Device
- * memory is never read or written by the host but through these functions. Errors of an enqueued
+ * memory is never read or written by the host but through these functions. All calls come from one thread,
+ * but for backend_read. Errors of an enqueued
  * op may be reported by the waiting call. Nothing is allocated by any call between create and destroy
  * except backend_alloc and the first backend_prepare of a call's shape. */
 #ifndef TERCET_BACKEND_BACKEND_H
@@ -59,6 +60,7 @@ struct backend_vtable {
                   struct error *err);
     int (*download)(struct backend *b, int stream, void *host, const void *device, size_t bytes,
                     struct error *err);
+    int (*read)(struct backend *b, void *host, const void *device, size_t bytes, struct error *err);
     int (*copy)(struct backend *b, int stream, void *to, const void *from, size_t bytes, struct error *err);
     int (*prepare)(struct backend *b, const struct op_call *call, size_t *workspace, struct error *err);
     int (*run)(struct backend *b, int stream, const struct op_call *call, struct error *err);
@@ -94,6 +96,9 @@ int backend_upload(struct backend *b, int stream, void *device, const void *host
 int backend_download(struct backend *b, int stream, void *host, const void *device, size_t bytes,
                      struct error *err);
 int backend_copy(struct backend *b, int stream, void *to, const void *from, size_t bytes, struct error *err);
+/* A download outside all streams, done when it returns, which any one thread may make while another uses the
+ * backend. From its beginning to its end nothing that is enqueued may write this device memory. */
+int backend_read(struct backend *b, void *host, const void *device, size_t bytes, struct error *err);
 
 /* Bytes of workspace that running `call` needs, for any smaller first dimension too (operand data
  * pointers are not looked at). Refuses what the backend has no kernel for. */

@@ -61,6 +61,11 @@ int host_download(struct backend *b, int stream, void *host, const void *device,
     return host_copy(b, stream, host, device, bytes, err);
 }
 
+int host_read(struct backend *b, void *host, const void *device, size_t bytes, struct error *err)
+{
+    return host_copy(b, 0, host, device, bytes, err);
+}
+
 int host_record(struct backend *b, int stream, int event, struct error *err)
 {
     (void)b;

@@ -13,6 +13,7 @@ int host_upload(struct backend *b, int stream, void *device, const void *host, s
                 struct error *err);
 int host_download(struct backend *b, int stream, void *host, const void *device, size_t bytes,
                   struct error *err);
+int host_read(struct backend *b, void *host, const void *device, size_t bytes, struct error *err);
 int host_copy(struct backend *b, int stream, void *to, const void *from, size_t bytes, struct error *err);
 int host_record(struct backend *b, int stream, int event, struct error *err);
 int host_stream_wait(struct backend *b, int stream, int event, struct error *err);

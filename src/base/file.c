@@ -321,6 +321,51 @@ int file_write_all(const char *path, const void *data, size_t n, struct error *e
     return file_writer_commit(&w, err);
 }
 
+int file_part_open(struct file_part *f, const char *path, bool create, struct error *err)
+{
+    *f = (struct file_part){.fd = -1, .path = strdup(path)};
+    if (!f->path)
+        return error_memory(err, strlen(path), path);
+    f->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT | O_EXCL : 0), 0666);
+    if (f->fd >= 0)
+        return 0;
+    int why = errno;
+    free(f->path);
+    *f = (struct file_part){.fd = -1};
+    return error_errno(err, why, path, create ? "create it" : "open it for writing");
+}
+
+int file_part_write(struct file_part *f, int64_t at, const void *data, size_t n, struct error *err)
+{
+    const uint8_t *bytes = data;
+    while (n > 0) {
+        ssize_t put = pwrite(f->fd, bytes, n, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return error_errno(err, errno, f->path, "write it");
+        bytes += put;
+        at += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+int file_part_sync(struct file_part *f, struct error *err)
+{
+    return fsync(f->fd) != 0 ? error_errno(err, errno, f->path, "bring it to the disk") : 0;
+}
+
+int file_part_close(struct file_part *f, struct error *err)
+{
+    if (!f->path)
+        return 0;
+    int status = close(f->fd) != 0 && errno != EINTR ? error_errno(err, errno, f->path, "write it") : 0;
+    free(f->path);
+    *f = (struct file_part){.fd = -1};
+    return status;
+}
+
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed)
 {
     return XXH3_64bits_withSeed(data, n, seed);

@@ -46,6 +46,21 @@ void file_writer_abort(struct file_writer *w);
 /* open, write, commit. */
 int file_write_all(const char *path, const void *data, size_t n, struct error *err);
 
+/* One file that is written in any order, maybe by several processes: it has its name from the beginning, so
+ * it belongs into a directory that gets its own when all is written. */
+struct file_part {
+    int fd;
+    char *path;
+};
+/* `create`: the file must not be there yet; else it must. On failure nothing is left open. */
+int file_part_open(struct file_part *f, const char *path, bool create, struct error *err);
+/* n bytes from byte `at` on. */
+int file_part_write(struct file_part *f, int64_t at, const void *data, size_t n, struct error *err);
+/* What was written through this one is on the disk. */
+int file_part_sync(struct file_part *f, struct error *err);
+/* Reports what some file systems tell only now. Safe on a zeroed or closed one. */
+int file_part_close(struct file_part *f, struct error *err);
+
 /* XXH3-64. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
 int file_hash(const char *path, int64_t *bytes, uint64_t *hash, struct error *err);

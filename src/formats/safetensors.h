@@ -38,6 +38,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/strbuf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -135,6 +136,11 @@ int safetensors_plan_metadata(struct safetensors_plan *plan, const char *key, co
                               struct error *err);
 /* Bytes of the whole file, to check free space beforehand; -1 when out of memory. */
 int64_t safetensors_plan_bytes(const struct safetensors_plan *plan);
+/* The file up to its data: the header's length and the header, into a zeroed `out`. Where data are to be
+ * written in another order than the plan's, by several processes perhaps, this is what stands before them.
+ * ERROR_INPUT for a name that was declared twice or too long a header; `path` is for messages. */
+int safetensors_plan_header(const struct safetensors_plan *plan, const char *path, struct strbuf *out,
+                            struct error *err);
 void safetensors_plan_free(struct safetensors_plan *plan);
 
 struct safetensors_writer {

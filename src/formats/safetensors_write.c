@@ -178,6 +178,25 @@ static int refuse_duplicates(const struct safetensors_plan *plan, const char *pa
     return status;
 }
 
+int safetensors_plan_header(const struct safetensors_plan *plan, const char *path, struct strbuf *out,
+                            struct error *err)
+{
+    uint64_t length = 0;
+    if (refuse_duplicates(plan, path, err) != 0)
+        return -1;
+    strbuf_append(out, &length, sizeof length);
+    put_header(plan, out);
+    if (out->failed)
+        return error_memory(err, out->length, "a safetensors header");
+    length = out->length - sizeof length;
+    if (length > HEADER_LIMIT)
+        return error_set(err, ERROR_INPUT, path, NULL,
+                         "its header would have %" PRIu64 " bytes, at most %d are allowed", length,
+                         HEADER_LIMIT);
+    memcpy(out->data, &length, sizeof length);
+    return 0;
+}
+
 /* ---- Writing ---- */
 
 int safetensors_writer_open(struct safetensors_writer *w, const char *path,
@@ -185,25 +204,12 @@ int safetensors_writer_open(struct safetensors_writer *w, const char *path,
 {
     struct strbuf header = {0};
     *w = (struct safetensors_writer){.plan = plan};
-    if (refuse_duplicates(plan, path, err) != 0)
-        return -1;
-    put_header(plan, &header);
-    int status = 0;
-    if (header.failed)
-        status = error_memory(err, header.length, "a safetensors header");
-    else if (header.length > HEADER_LIMIT)
-        status =
-            error_set(err, ERROR_INPUT, path, NULL, "its header would have %zu bytes, at most %d are allowed",
-                      header.length, HEADER_LIMIT);
+    int status = safetensors_plan_header(plan, path, &header, err);
     if (status == 0)
         status = file_writer_open(&w->file, path, err);
-    if (status == 0) {
-        uint64_t length = header.length;
-        if (file_writer_write(&w->file, &length, sizeof length, err) != 0 ||
-            file_writer_write(&w->file, header.data, header.length, err) != 0) {
-            file_writer_abort(&w->file);
-            status = -1;
-        }
+    if (status == 0 && file_writer_write(&w->file, header.data, header.length, err) != 0) {
+        file_writer_abort(&w->file);
+        status = -1;
     }
     strbuf_free(&header);
     if (status != 0)

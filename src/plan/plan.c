@@ -9,7 +9,7 @@ struct item {
     int64_t bytes;
     bool shared;
 };
-enum { ITEMS = 10 };
+enum { ITEMS = 11 };
 
 static void items_of(const struct engine_memory *m, struct item out[ITEMS])
 {
@@ -25,6 +25,7 @@ static void items_of(const struct engine_memory *m, struct item out[ITEMS])
         {"saved", "saved activations", m->saved, false},
         {"work", "temporaries", m->work, false},
         {"inputs", "inputs and losses", m->inputs, false},
+        {"saving", "saving", m->saving, false},
     };
     for (int i = 0; i < ITEMS; i++)
         out[i] = items[i];

@@ -62,6 +62,29 @@ int shard_fill(struct shard *s, enum shard_kind kind,
     return 0;
 }
 
+void shard_owned(const struct shard *s, int unit, int param, int64_t *first, int64_t *end)
+{
+    const struct shard_unit *u = &s->units[unit];
+    int64_t start = u->layout.offset[param], stop = u->layout.offset[param + 1];
+    int64_t from = u->own_first > start ? u->own_first : start, to = least(u->own_end, stop);
+    *first = from < to ? from - start : 0;
+    *end = from < to ? to - start : 0;
+}
+
+int shard_read(const struct shard *s, enum shard_kind kind, int unit, int param, int64_t first, int64_t n,
+               float *out, struct error *err)
+{
+    if (check_kept(s, kind, false, err) != 0)
+        return -1;
+    int64_t own_first, own_end;
+    shard_owned(s, unit, param, &own_first, &own_end);
+    if (kind == SHARD_SUMS || first < own_first || first + n > own_end)
+        return error_set(err, ERROR_RUN, "shard", NULL, "this rank cannot read what it does not own");
+    const struct shard_unit *u = &s->units[unit];
+    const float *state = shard_state_run(s, u, kind) + (u->layout.offset[param] + first - u->first);
+    return backend_read(s->backend, out, state, (size_t)n * sizeof *out, err);
+}
+
 /* Brings n elements from `at` of the owner's kept range into s->values of rank 0. */
 static int fetch_piece(struct shard *s, struct shard_unit *u, enum shard_kind kind, int owner, int64_t at,
                        int64_t n, struct error *err)

@@ -77,8 +77,16 @@ int shard_fill(struct shard *s, enum shard_kind kind,
                int (*fill)(void *context, int unit, int param, int64_t first, int64_t n, float *out,
                            struct error *err),
                void *context, struct error *err);
-/* Brings one whole parameter of `kind` to rank 0, piece by piece in order. Only rank 0's sink is called. Sums
- * are those of reduces that all ranks have finished. */
+/* The elements *first … *end-1 of a parameter that this rank owns; equal where it owns none of them. The runs
+ * of all ranks make up the whole. */
+void shard_owned(const struct shard *s, int unit, int param, int64_t *first, int64_t *end);
+/* Elements first … first+n-1 of a parameter, owned by this rank, to `out` in MEMORY_HOST. Not collective, and
+ * one other thread may call it while passes go on: what `kind` names changes in shard_fill and shard_update
+ * alone (gradient sums in every reduce: they cannot be read). */
+int shard_read(const struct shard *s, enum shard_kind kind, int unit, int param, int64_t first, int64_t n,
+               float *out, struct error *err);
+/* To look at states whole: brings one parameter of `kind` to rank 0, piece by piece in order. Only rank 0's
+ * sink is called. Sums are those of reduces that all ranks have finished. */
 int shard_fetch(struct shard *s, enum shard_kind kind, int unit, int param,
                 int (*sink)(void *context, const float *values, int64_t n, struct error *err), void *context,
                 struct error *err);

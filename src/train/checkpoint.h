@@ -1,4 +1,5 @@
-/* Checkpoints: Hugging Face model directories that also hold all that exact resumption needs.
+/* Checkpoints: Hugging Face model directories that also hold all that exact resumption needs. saver.h writes
+ * them.
  *
  *     OUTPUT/checkpoint-000500/
  *         config.json, model.safetensors (or shards with an index), the tokenizer's files
@@ -30,6 +31,7 @@ struct checkpoint_options {
     const char *tokenizer;     /* directory or tokenizer.json whose files are copied; NULL: none */
     const char *run_yaml;      /* the resolved run file's text */
     enum dtype type;           /* of the model files */
+    int64_t file_limit;        /* bytes beyond which tensors go into several files; 0: 5 GB */
     int64_t keep;              /* newest checkpoints that stay; 0: all */
     int64_t bos, eos, pad;     /* for config.json; -1: as the model's configuration has it */
     bool no_generation_config; /* the tokenizer directory's generation_config.json no longer holds */
@@ -39,12 +41,6 @@ struct checkpoint_options {
 int64_t checkpoint_bytes(const struct model *model, enum dtype type);
 /* Fails when a directory (or the nearest existing parent) has no room for one: ERROR_RUN. */
 int checkpoint_check_space(const char *output, const struct model *model, enum dtype type, struct error *err);
-
-/* Writes a checkpoint, points `last` to it, removes older ones. Collective. *path (malloc'd, on rank 0;
- * may be NULL) is where it is. Free space is checked first; on failure nothing is left behind and the
- * older checkpoints stay. */
-int checkpoint_save(struct engine *e, const struct checkpoint_options *options,
-                    const struct checkpoint_state *state, char **path, struct error *err);
 
 /* The newest complete checkpoint of a run: *path is malloc'd, NULL when there is none. A newest one that
  * has a manifest but does not match it is ERROR_INPUT, and the message names the newest sound one. */

@@ -1,4 +1,4 @@
-/* The manifest, and which checkpoints a run has. Private to the room. */
+/* The manifest, which checkpoints a run has, and one that is being written. Private to the room. */
 #ifndef TERCET_TRAIN_CHECKPOINT_FILES_H
 #define TERCET_TRAIN_CHECKPOINT_FILES_H
 
@@ -31,6 +31,33 @@ struct checkpoint_listing {
 };
 int checkpoint_list(const char *output, struct checkpoint_listing *out, struct error *err);
 void checkpoint_listing_free(struct checkpoint_listing *listing);
+
+/* One set of tensors of a checkpoint. */
+struct checkpoint_set {
+    enum shard_kind kind;
+    const char *prefix; /* of its files' names: "" or "training/" */
+    struct weights_layout layout;
+};
+
+/* A checkpoint on its way. Rank 0 makes the directory and seals it; the ranks write the tensors in between.
+ */
+struct checkpoint_draft {
+    const struct model *model;
+    struct checkpoint_options options;
+    struct checkpoint_state state;
+    char *final, *temporary, *training; /* directories */
+    struct manifest_list list;
+};
+/* The names, from options and state; `owner` is rank 0's process. */
+int checkpoint_draft_name(struct checkpoint_draft *d, int64_t owner, struct error *err);
+/* Checks free space and makes the directory, empty. */
+int checkpoint_draft_begin(struct checkpoint_draft *d, struct error *err);
+/* All tensors are on the disk: everything else, the manifest, the name, `last`; older checkpoints go. */
+int checkpoint_draft_seal(struct checkpoint_draft *d, const struct checkpoint_set *sets, int count,
+                          struct error *err);
+/* Removes what there is of it, as far as it can. */
+void checkpoint_draft_drop(struct checkpoint_draft *d);
+void checkpoint_draft_free(struct checkpoint_draft *d); /* zeroed afterwards; safe on a zeroed one */
 
 /* Removes the checkpoints that were set aside. */
 int checkpoint_drop_aside(const char *output, struct error *err);

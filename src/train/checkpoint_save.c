@@ -1,4 +1,4 @@
-/* Writing a checkpoint. The format is told in checkpoint.h. */
+/* A checkpoint from its empty directory to its name, but for its tensors. checkpoint.h tells the format. */
 #include "train/checkpoint_files.h"
 
 #include "formats/json.h"
@@ -10,18 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files beyond this size are cut in shards, as Transformers does. */
-enum { SHARD_LIMIT_GB = 5 };
 /* Small files: config, tokenizer, manifest; tokenizers of today stay below. */
 enum { SMALL_FILES_BYTES = 64 << 20 };
-
-struct saver {
-    struct engine *e;
-    const struct checkpoint_options *options;
-    const struct checkpoint_state *state;
-    char *final, *temporary, *training; /* directories */
-    struct manifest_list list;
-};
 
 int64_t checkpoint_bytes(const struct model *model, enum dtype type)
 {
@@ -43,20 +33,21 @@ int checkpoint_check_space(const char *output, const struct model *model, enum d
                      format_bytes(free_bytes, free_text));
 }
 
-static int write_small(struct saver *s, const char *name, const char *text, size_t n, struct error *err)
+static int write_small(struct checkpoint_draft *d, const char *name, const char *text, size_t n,
+                       struct error *err)
 {
-    char *path = file_join(s->temporary, name);
+    char *path = file_join(d->temporary, name);
     int status = path ? file_write_all(path, text, n, err) : error_memory(err, 0, "a path");
     if (status == 0)
-        status = manifest_list_add(&s->list, name, (int64_t)n, hash_bytes(text, n, 0), err);
+        status = manifest_list_add(&d->list, name, (int64_t)n, hash_bytes(text, n, 0), err);
     free(path);
     return status;
 }
 
-static int write_config(struct saver *s, struct error *err)
+static int write_config(struct checkpoint_draft *d, struct error *err)
 {
-    const struct checkpoint_options *o = s->options;
-    json_t *config = model_config_json(s->e->model, o->type, o->bos, o->eos, o->pad);
+    const struct checkpoint_options *o = &d->options;
+    json_t *config = model_config_json(d->model, o->type, o->bos, o->eos, o->pad);
     struct strbuf text = {0};
     struct json_writer w;
     if (!config)
@@ -65,14 +56,14 @@ static int write_config(struct saver *s, struct error *err)
     json_write_value(&w, NULL, config);
     strbuf_puts(&text, "\n");
     int status = text.failed ? error_memory(err, text.length, "config.json")
-                             : write_small(s, "config.json", text.data, text.length, err);
+                             : write_small(d, "config.json", text.data, text.length, err);
     strbuf_free(&text);
     json_decref(config);
     return status;
 }
 
 /* GPT-2's oldest form has vocab.json and merges.txt alone, which AutoTokenizer cannot tell the class of. */
-static int write_legacy_config(struct saver *s, const char *directory, struct error *err)
+static int write_legacy_config(struct checkpoint_draft *d, const char *directory, struct error *err)
 {
     static const char text[] = "{\n"
                                "  \"tokenizer_class\": \"GPT2Tokenizer\",\n"
@@ -90,16 +81,16 @@ static int write_legacy_config(struct saver *s, const char *directory, struct er
         needed = !file_exists(path);
         free(path);
     }
-    return needed ? write_small(s, newer[1], text, sizeof text - 1, err) : 0;
+    return needed ? write_small(d, newer[1], text, sizeof text - 1, err) : 0;
 }
 
 /* Copies the tokenizer's files, as they are. */
-static int write_tokenizer(struct saver *s, struct error *err)
+static int write_tokenizer(struct checkpoint_draft *d, struct error *err)
 {
     static const char *const names[] = {
         "tokenizer.json",      "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json",
         "chat_template.jinja", "generation_config.json"};
-    const char *source = s->options->tokenizer;
+    const char *source = d->options.tokenizer;
     if (!source)
         return 0;
     bool directory = file_is_directory(source);
@@ -107,7 +98,7 @@ static int write_tokenizer(struct saver *s, struct error *err)
     for (size_t i = 0; i < sizeof names / sizeof *names && status == 0; i++) {
         if (!directory && i > 0)
             break;
-        if (s->options->no_generation_config && strcmp(names[i], "generation_config.json") == 0)
+        if (d->options.no_generation_config && strcmp(names[i], "generation_config.json") == 0)
             continue;
         char *path = directory ? file_join(source, names[i]) : strdup(source), *text = NULL;
         size_t n;
@@ -116,15 +107,15 @@ static int write_tokenizer(struct saver *s, struct error *err)
         if (file_exists(path)) {
             status = file_read(path, JSON_FILE_LIMIT, &text, &n, err);
             if (status == 0)
-                status = write_small(s, names[i], text, n, err);
+                status = write_small(d, names[i], text, n, err);
         }
         free(text);
         free(path);
     }
-    return status == 0 ? write_legacy_config(s, directory ? source : NULL, err) : -1;
+    return status == 0 ? write_legacy_config(d, directory ? source : NULL, err) : -1;
 }
 
-static int write_state(struct saver *s, struct error *err)
+static int write_state(struct checkpoint_draft *d, struct error *err)
 {
     struct strbuf text = {0};
     struct json_writer w;
@@ -132,45 +123,47 @@ static int write_state(struct saver *s, struct error *err)
     json_writer_start(&w, &text, 2);
     json_write_object(&w, NULL);
     json_write_int(&w, "version", CHECKPOINT_VERSION);
-    json_write_int(&w, "step", s->state->step);
-    json_write_int(&w, "tokens_seen", s->state->tokens_seen);
-    snprintf(hash, sizeof hash, "%016" PRIx64, s->state->data_hash);
+    json_write_int(&w, "step", d->state.step);
+    json_write_int(&w, "tokens_seen", d->state.tokens_seen);
+    snprintf(hash, sizeof hash, "%016" PRIx64, d->state.data_hash);
     json_write_string(&w, "data_hash", hash);
-    snprintf(hash, sizeof hash, "%016" PRIx64, s->state->probe);
+    snprintf(hash, sizeof hash, "%016" PRIx64, d->state.probe);
     json_write_string(&w, "probe", hash);
     json_write_end(&w);
     strbuf_puts(&text, "\n");
     int status = text.failed ? error_memory(err, text.length, "state.json")
-                             : write_small(s, "training/state.json", text.data, text.length, err);
+                             : write_small(d, "training/state.json", text.data, text.length, err);
     strbuf_free(&text);
     return status;
 }
 
-/* One set of tensors into `directory`, its files entered into the list under `prefix`. Collective. */
-static int write_tensors(struct saver *s, enum shard_kind kind, enum dtype type, const char *directory,
-                         const char *prefix, const char *stem, struct error *err)
+static int write_index(struct checkpoint_draft *d, const struct checkpoint_set *set, struct error *err)
 {
-    struct weights_file *files;
-    int count;
-    if (weights_save(s->e, kind, type, directory, stem, (int64_t)SHARD_LIMIT_GB * 1000000000, &files, &count,
-                     err) != 0)
-        return -1;
-    int status = 0;
-    for (int i = 0; comm_rank(s->e->comm) == 0 && i < count && status == 0; i++) {
-        char name[128];
-        snprintf(name, sizeof name, "%s%s", prefix, files[i].name);
-        status = manifest_list_add(&s->list, name, files[i].bytes, files[i].hash, err);
-    }
-    free(files);
-    return status;
+    char name[sizeof set->layout.index_name + 16];
+    snprintf(name, sizeof name, "%s%s", set->prefix, set->layout.index_name);
+    return write_small(d, name, set->layout.index.data, set->layout.index.length, err);
 }
 
-static int prepare(struct saver *s, struct error *err)
+/* The files of tensors are there; what they hold is looked at once more, for the list. */
+static int list_tensors(struct checkpoint_draft *d, const struct checkpoint_set *set, struct error *err)
 {
-    if (checkpoint_check_space(s->options->output, s->e->model, s->options->type, err) != 0 ||
-        file_remove_tree(s->temporary, err) != 0 || file_make_directories(s->training, err) != 0)
-        return -1;
-    return write_config(s, err) != 0 || write_tokenizer(s, err) != 0 ? -1 : 0;
+    for (int i = 0; i < set->layout.file_count; i++) {
+        const struct weights_file *f = &set->layout.files[i];
+        char name[sizeof f->name + 16];
+        int64_t bytes;
+        uint64_t hash;
+        snprintf(name, sizeof name, "%s%s", set->prefix, f->name);
+        char *path = file_join(d->temporary, name);
+        int status = path ? file_hash(path, &bytes, &hash, err) : error_memory(err, 0, "a path");
+        if (status == 0 && bytes != f->bytes)
+            status = error_set(err, ERROR_RUN, path, "look at the file system, and save again with --resume",
+                               "the file was written with %lld bytes and now has %lld", (long long)f->bytes,
+                               (long long)bytes);
+        free(path);
+        if (status != 0 || manifest_list_add(&d->list, name, bytes, hash, err) != 0)
+            return -1;
+    }
+    return set->layout.index.length == 0 ? 0 : write_index(d, set, err);
 }
 
 /* Takes a checkpoint away: by one rename it is none any more, and what is left of it when the removal is
@@ -191,21 +184,11 @@ static int retire(const char *path, struct error *err)
 
 /* Gives the new directory its name. What has it already is no checkpoint that anyone can still want: one
  * without a manifest, or one that this run, resumed before it, does again. */
-static int publish(const struct saver *s, struct error *err)
+static int publish(const struct checkpoint_draft *d, struct error *err)
 {
-    if (file_exists(s->final) && retire(s->final, err) != 0)
+    if (file_exists(d->final) && retire(d->final, err) != 0)
         return -1;
-    return file_rename(s->temporary, s->final, err);
-}
-
-static int finish(struct saver *s, struct error *err)
-{
-    if (write_state(s, err) != 0 ||
-        write_small(s, "training/run.yaml", s->options->run_yaml, strlen(s->options->run_yaml), err) != 0 ||
-        manifest_list_write(&s->list, s->temporary, err) != 0 || file_sync_directory(s->training, err) != 0 ||
-        file_sync_directory(s->temporary, err) != 0)
-        return -1;
-    return publish(s, err) != 0 ? -1 : checkpoint_point_last(s->options->output, s->final, err);
+    return file_rename(d->temporary, d->final, err);
 }
 
 static int retain(const struct checkpoint_options *options, struct error *err)
@@ -222,52 +205,54 @@ static int retain(const struct checkpoint_options *options, struct error *err)
     return status == 0 ? checkpoint_drop_aside(options->output, err) : status;
 }
 
-static int names_make(struct saver *s, struct error *err)
+int checkpoint_draft_name(struct checkpoint_draft *d, int64_t owner, struct error *err)
 {
-    const char *output = s->options->output;
-    if (asprintf(&s->final, "%s/checkpoint-%06lld", output, (long long)s->state->step) < 0)
-        s->final = NULL;
-    if (!s->final || asprintf(&s->temporary, "%s.tmp-%lld", s->final, (long long)getpid()) < 0)
-        s->temporary = NULL;
-    if (s->temporary)
-        s->training = file_join(s->temporary, "training");
-    return s->training ? 0 : error_memory(err, 0, "a path");
+    if (asprintf(&d->final, "%s/checkpoint-%06lld", d->options.output, (long long)d->state.step) < 0)
+        d->final = NULL;
+    if (!d->final || asprintf(&d->temporary, "%s.tmp-%lld", d->final, (long long)owner) < 0)
+        d->temporary = NULL;
+    if (d->temporary)
+        d->training = file_join(d->temporary, "training");
+    return d->training ? 0 : error_memory(err, 0, "a path");
 }
 
-int checkpoint_save(struct engine *e, const struct checkpoint_options *options,
-                    const struct checkpoint_state *state, char **path, struct error *err)
+int checkpoint_draft_begin(struct checkpoint_draft *d, struct error *err)
 {
-    struct saver s = {.e = e, .options = options, .state = state};
-    bool root = comm_rank(e->comm) == 0;
-    int status = names_make(&s, err);
-    if (status == 0 && root)
-        status = prepare(&s, err);
-    if (status == 0)
-        status = write_tensors(&s, SHARD_MASTER, options->type, s.temporary, "", "model", err);
-    if (status == 0 && options->type != DTYPE_F32)
-        status = write_tensors(&s, SHARD_MASTER, DTYPE_F32, s.training, "training/", "master", err);
-    if (status == 0)
-        status = write_tensors(&s, SHARD_MOMENT1, DTYPE_F32, s.training, "training/", "moment1", err);
-    if (status == 0)
-        status = write_tensors(&s, SHARD_MOMENT2, DTYPE_F32, s.training, "training/", "moment2", err);
-    if (status == 0 && root)
-        status = finish(&s, err);
-    if (status == 0 && root)
-        status = retain(options, err);
-    if (status != 0 && root && s.temporary)
-        file_remove_tree(s.temporary, NULL);
-    /* No rank goes on before the checkpoint is there: a step after it must not be lost with it. */
-    if (status == 0)
-        status = comm_barrier(e->comm, err);
-    if (path)
-        *path = NULL;
-    if (status == 0 && root && path) {
-        *path = s.final;
-        s.final = NULL;
-    }
-    free(s.final);
-    free(s.temporary);
-    free(s.training);
-    manifest_list_free(&s.list);
-    return status;
+    if (checkpoint_check_space(d->options.output, d->model, d->options.type, err) != 0 ||
+        file_remove_tree(d->temporary, err) != 0)
+        return -1;
+    return file_make_directories(d->training, err);
+}
+
+int checkpoint_draft_seal(struct checkpoint_draft *d, const struct checkpoint_set *sets, int count,
+                          struct error *err)
+{
+    if (write_config(d, err) != 0 || write_tokenizer(d, err) != 0)
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (list_tensors(d, &sets[i], err) != 0)
+            return -1;
+    if (write_state(d, err) != 0 ||
+        write_small(d, "training/run.yaml", d->options.run_yaml, strlen(d->options.run_yaml), err) != 0 ||
+        manifest_list_write(&d->list, d->temporary, err) != 0 || file_sync_directory(d->training, err) != 0 ||
+        file_sync_directory(d->temporary, err) != 0)
+        return -1;
+    if (publish(d, err) != 0 || checkpoint_point_last(d->options.output, d->final, err) != 0)
+        return -1;
+    return retain(&d->options, err);
+}
+
+void checkpoint_draft_drop(struct checkpoint_draft *d)
+{
+    if (d->temporary)
+        file_remove_tree(d->temporary, NULL);
+}
+
+void checkpoint_draft_free(struct checkpoint_draft *d)
+{
+    free(d->final);
+    free(d->temporary);
+    free(d->training);
+    manifest_list_free(&d->list);
+    *d = (struct checkpoint_draft){0};
 }

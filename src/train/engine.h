@@ -35,6 +35,7 @@ struct engine_memory {
     int64_t saved;  /* what forward passes keep for backward passes */
     int64_t work;   /* temporaries and workspaces */
     int64_t inputs; /* tokens, targets, tables, losses, and their host copies */
+    int64_t saving; /* of a training run's thread that saves; the engine has none */
     int64_t private_total, shared_total;
 };
 

@@ -31,6 +31,8 @@ static int needed_by(struct train_run *run, const struct setting *setting, struc
     bool shares = o->plan_ranks ? !o->plan_messages : comm_shares_memory(run->comm);
     if (engine_plan(run->model, run->backend, &options, setting->ranks, shares, memory, err) != 0)
         return -1;
+    memory->saving = saver_bytes() + BACKGROUND_STACK;
+    memory->private_total += memory->saving;
     int local = all_here(run) ? setting->ranks : comm_local_size(run->comm);
     *needed = memory->private_total * local + memory->shared_total;
     return 0;

@@ -80,6 +80,10 @@ static int prepare(struct train_run *run, struct error *err)
 {
     const struct train_options *o = run->options;
     struct safetensors_set weights = {0};
+    /* Before a backend pins this thread to a CPU, and long before it is needed: it must not fail in the
+     * middle. */
+    if (o->plan_ranks == 0 && background_create(&run->thread, err) != 0)
+        return -1;
     if (run_setup_model(run, err) != 0)
         return -1;
     /* Weights that do not fit are found now, not after an hour of tokenizing. */
@@ -178,6 +182,8 @@ void train_free(struct train_run *run)
     struct train_data *data[] = {&run->data, &run->eval};
     metrics_close(&run->metrics, NULL);
     batch_free(&run->scratch);
+    saver_free(run->saver);
+    background_free(run->thread);
     engine_free(run->engine);
     backend_destroy(run->backend);
     for (int i = 0; i < 2; i++) {
@@ -213,7 +219,7 @@ static int load_weights(struct train_run *run, struct error *err)
 static int start(struct train_run *run, struct error *err)
 {
     const struct train_options *o = run->options;
-    run->checkpoint = (struct checkpoint_options){.output = o->output,
+    const struct checkpoint_options checkpoint = {.output = o->output,
                                                   .tokenizer = run->tokenizer_path,
                                                   .run_yaml = o->run_yaml,
                                                   .type = o->checkpoint_type,
@@ -225,6 +231,7 @@ static int start(struct train_run *run, struct error *err)
     /* OUTPUT last: weights that cannot be read leave it as it was. */
     if (engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
         batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 ||
+        saver_create(&run->saver, run->engine, &checkpoint, run->thread, err) != 0 ||
         load_weights(run, err) != 0 || run_open_output(run, err) != 0)
         return -1;
     int64_t evaluation = run->metrics.last_evaluation;
@@ -243,14 +250,44 @@ static int start(struct train_run *run, struct error *err)
     return 0;
 }
 
-static int save(struct train_run *run, struct train_report *report, struct error *err)
+/* Reports a checkpoint that has become complete. */
+static void note_saved(struct train_run *run, struct train_report *report)
 {
-    char *path;
-    if (checkpoint_save(run->engine, &run->checkpoint, &run->state, &path, err) != 0)
-        return -1;
-    if (path)
-        snprintf(report->checkpoint, sizeof report->checkpoint, "%s", path);
-    free(path);
+    struct saver_done done;
+    char bytes[32];
+    if (!saver_completed(run->saver, &done) || !is_root(run))
+        return;
+    snprintf(report->checkpoint, sizeof report->checkpoint, "%s", done.path);
+    log_info(run->log, "step %lld: %s saved as %s in %.1f s, for %.1f s of which training waited",
+             (long long)done.step, format_bytes(done.bytes, bytes), done.path, done.seconds, done.held);
+}
+
+static int finish_saving(struct train_run *run, struct train_report *report, struct error *err)
+{
+    int status = saver_finish(run->saver, err);
+    note_saved(run, report);
+    return status;
+}
+
+static int save(struct train_run *run, bool last, struct train_report *report, struct error *err)
+{
+    int status = saver_begin(run->saver, &run->state, err);
+    note_saved(run, report); /* the one before */
+    return status == 0 && last ? finish_saving(run, report, err) : status;
+}
+
+struct hold_context {
+    struct train_run *run;
+    struct train_report *report;
+};
+
+/* A step that cannot be done ends the run: what was saved before it is to be whole first. */
+static int before_update(void *context, bool finite, struct error *err)
+{
+    const struct hold_context *c = context;
+    if (!finite)
+        return finish_saving(c->run, c->report, err);
+    saver_hold(c->run->saver);
     return 0;
 }
 
@@ -285,22 +322,29 @@ static double peak_share(struct train_run *run, const struct step_result *r, dou
     return share;
 }
 
-/* Why to stop after this step: a signal's number, STOP_FILE, or 0; the same on all ranks. */
+/* Why to stop after this step: a signal's number, STOP_FILE, or 0; whether to save: SAVE_DUE or 0. The same
+ * on all ranks. A save that is under way goes on where all ranks are ready for that. */
 enum { STOP_FILE = 1, SAVE_DUE = 2, SIGNAL_BASE = 16 };
 
-static int agree(struct train_run *run, double last_save, int64_t out[2], struct error *err)
+static int agree(struct train_run *run, double last_save, struct train_report *report, int64_t out[2],
+                 struct error *err)
 {
+    int64_t wish[3] = {0, 0, saver_progress(run->saver)};
     int signal = comm_stop_signal(run->comm);
-    out[0] = signal ? SIGNAL_BASE + signal : 0;
-    out[1] = 0;
+    wish[0] = signal ? SIGNAL_BASE + signal : 0;
     if (is_root(run)) {
         struct stat st;
         if (!signal && stat(run->stop_path, &st) == 0)
-            out[0] = STOP_FILE;
+            wish[0] = STOP_FILE;
         double minutes = run->options->checkpoint_minutes;
-        out[1] = minutes > 0 && clock_seconds() - last_save >= 60 * minutes ? SAVE_DUE : 0;
+        wish[1] = minutes > 0 && clock_seconds() - last_save >= 60 * minutes ? SAVE_DUE : 0;
     }
-    return comm_max_i64(run->comm, out, 2, err);
+    if (comm_max_i64(run->comm, wish, 3, err) != 0 || saver_advance(run->saver, wish[2], err) != 0)
+        return -1;
+    note_saved(run, report);
+    out[0] = wish[0];
+    out[1] = wish[1];
+    return 0;
 }
 
 static int one_step(struct train_run *run, int64_t step, double started, struct train_report *report,
@@ -308,7 +352,9 @@ static int one_step(struct train_run *run, int64_t step, double started, struct 
 {
     struct step_result r;
     double begin = clock_seconds(), lr = schedule_lr(&run->schedule, step);
-    if (step_run(run->engine, &run->data.rows, step, &run->adamw, lr, &run->scratch, &r, err) != 0)
+    struct hold_context context = {run, report};
+    const struct step_hold hold = {before_update, &context};
+    if (step_run(run->engine, &run->data.rows, step, &run->adamw, lr, &run->scratch, &hold, &r, err) != 0)
         return -1;
     double now = clock_seconds();
     int64_t done = step + 1 - report->first_step;
@@ -366,7 +412,7 @@ static int loop(struct train_run *run, double started, struct train_report *repo
     int64_t total = run->plan.total_steps;
     if (run->eval.open && owes_evaluation(run, report->first_step)) {
         int64_t wish[2];
-        if (evaluate(run, report->first_step, err) != 0 || agree(run, last_save, wish, err) != 0)
+        if (evaluate(run, report->first_step, err) != 0 || agree(run, last_save, report, wish, err) != 0)
             return -1;
         /* Cut short again, it is still owed: a step more, and nobody would remember it. */
         if (wish[0] != 0) {
@@ -376,20 +422,20 @@ static int loop(struct train_run *run, double started, struct train_report *repo
     }
     for (int64_t step = report->first_step; step < total; step++) {
         int64_t wish[2];
-        if (one_step(run, step, started, report, err) != 0 || agree(run, last_save, wish, err) != 0)
+        if (one_step(run, step, started, report, err) != 0 || agree(run, last_save, report, wish, err) != 0)
             return -1;
         bool last = step + 1 == total || wish[0] != 0;
         if (run->eval.open && wish[0] == 0 && (due(o->eval_every, step + 1) || last)) {
             if (evaluate(run, step + 1, err) != 0)
                 return -1;
             int64_t later[2]; /* asked to stop while evaluating */
-            if (agree(run, last_save, later, err) != 0)
+            if (agree(run, last_save, report, later, err) != 0)
                 return -1;
             wish[0] = later[0];
             last = last || wish[0] != 0;
         }
         if (last || due(o->checkpoint_every, step + 1) || wish[1] != 0) {
-            if (save(run, report, err) != 0)
+            if (save(run, last, report, err) != 0)
                 return -1;
             last_save = clock_seconds();
         }

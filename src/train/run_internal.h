@@ -6,6 +6,7 @@
 #include "text/tokenizer.h"
 #include "train/metrics.h"
 #include "train/run.h"
+#include "train/saver.h"
 
 struct train_data {
     char *path;
@@ -33,7 +34,8 @@ struct train_run {
     struct adamw adamw;
     struct metrics metrics;
     struct checkpoint_state state;
-    struct checkpoint_options checkpoint;
+    struct background *thread; /* writes checkpoints */
+    struct saver *saver;
     char *resume_from;
     char *stop_path;    /* OUTPUT/stop: made before the first step, for steps allocate nothing */
     bool resume_inside; /* it lies in OUTPUT; rank 0 */

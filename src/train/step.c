@@ -98,7 +98,7 @@ static int find_culprit(struct engine *e, const struct rounds *r, int64_t step, 
 }
 
 int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct adamw *adamw, double lr,
-             struct batch *scratch, struct step_result *out, struct error *err)
+             struct batch *scratch, const struct step_hold *hold, struct step_result *out, struct error *err)
 {
     struct row_range range;
     struct row_counts counts;
@@ -122,7 +122,10 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
     out->pairs = counts.pairs;
     out->loss = counts.targets > 0 ? exact_sum_value(&totals.loss) / (double)counts.targets : 0;
     out->grad_norm = sqrt(exact_sum_value(&totals.squares));
-    if (!isfinite(out->loss) || !isfinite(out->grad_norm))
+    bool finite = isfinite(out->loss) && isfinite(out->grad_norm);
+    if (hold && hold->before_update(hold->context, finite, err) != 0)
+        return -1;
+    if (!finite)
         return find_culprit(e, &rounds, step, out->loss, out->grad_norm, err);
     struct op_adamw update;
     adamw_update(adamw, lr, step, out->grad_norm, &update);

@@ -108,171 +108,137 @@ int64_t weights_bytes(const struct model *model, enum dtype type)
     return dtype_bytes(type, model_parameter_count(model));
 }
 
-/* The parameters of one file. */
-struct part {
-    int first, end; /* numbers in the model's order */
-    int64_t bytes;
-};
-
-struct save {
-    struct engine *e;
-    enum shard_kind kind;
-    enum dtype type;
-    const char *directory, *stem;
-    int (*order)[2]; /* unit, parameter: owned ones in the model's order */
-    int count;
-    struct part *parts;
-    int part_count;
-    struct safetensors_writer writer;
-    uint8_t *converted;
-};
-
-static const struct model_param *save_param(const struct save *s, int i)
+static const struct model_param *param_of(const struct model *m, const struct weights_tensor *t)
 {
-    return &s->e->model->units[s->order[i][0]].params[s->order[i][1]];
+    return &m->units[t->unit].params[t->param];
 }
 
-static int order_make(struct save *s, int64_t limit, struct error *err)
+/* Lists the model's own parameters in order, each with the file that it falls into. */
+static int tensors_list(struct weights_layout *l, const struct model *m, int64_t limit, struct error *err)
 {
-    const struct model *m = s->e->model;
     size_t count = 1;
     for (int u = 0; u < m->unit_count; u++)
         count += (size_t)m->units[u].param_count;
-    s->order = calloc(count, sizeof *s->order);
-    s->parts = calloc(count, sizeof *s->parts);
-    s->converted = malloc((size_t)1 << 20);
-    if (!s->order || !s->parts || !s->converted)
-        return error_memory(err, count * sizeof *s->parts, "a checkpoint");
+    l->tensors = calloc(count, sizeof *l->tensors);
+    if (!l->tensors)
+        return error_memory(err, count * sizeof *l->tensors, "the layout of a checkpoint");
+    int64_t filled = 0;
     for (int u = 0; u < m->unit_count; u++) {
         for (int k = 0; k < m->units[u].param_count; k++) {
             if (!model_specs_owns(m, u, k))
                 continue;
-            int64_t bytes = dtype_bytes(s->type, model_param_elements(&m->units[u].params[k]));
-            if (s->part_count == 0 || s->parts[s->part_count - 1].bytes + bytes > limit) {
-                if (s->part_count == 0 || s->parts[s->part_count - 1].bytes > 0)
-                    s->parts[s->part_count++] = (struct part){s->count, s->count, 0};
-            }
-            s->order[s->count][0] = u;
-            s->order[s->count][1] = k;
-            s->count++;
-            s->parts[s->part_count - 1].end = s->count;
-            s->parts[s->part_count - 1].bytes += bytes;
+            int64_t bytes = dtype_bytes(l->type, model_param_elements(&m->units[u].params[k]));
+            bool begins = l->file_count == 0 || (filled > 0 && filled + bytes > limit);
+            l->file_count += begins;
+            filled = begins ? bytes : filled + bytes;
+            l->tensors[l->tensor_count++] = (struct weights_tensor){u, k, l->file_count - 1, 0};
         }
     }
     return 0;
 }
 
-static void part_name(const struct save *s, int part, char out[80])
+static void file_name(const struct weights_layout *l, const char *stem, int file, char out[80])
 {
-    if (s->part_count == 1)
-        snprintf(out, 80, "%s.safetensors", s->stem);
+    if (l->file_count == 1)
+        snprintf(out, 80, "%s.safetensors", stem);
     else
-        snprintf(out, 80, "%s-%05d-of-%05d.safetensors", s->stem, part + 1, s->part_count);
+        snprintf(out, 80, "%s-%05d-of-%05d.safetensors", stem, file + 1, l->file_count);
 }
 
-static int write_values(void *context, const float *values, int64_t n, struct error *err)
+/* The header of one file, and where its tensors begin. */
+static int file_lay_out(struct weights_layout *l, const struct model *m, int file, struct error *err)
 {
-    struct save *s = context;
-    int64_t step = (1 << 20) / dtype_bytes(s->type, 1);
-    for (int64_t at = 0; at < n; at += step) {
-        int64_t count = n - at < step ? n - at : step;
-        dtype_convert(s->type, s->converted, DTYPE_F32, values + at, count);
-        if (safetensors_writer_write(&s->writer, s->converted, (size_t)dtype_bytes(s->type, count), err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int part_open(struct save *s, int part, struct safetensors_plan *plan, struct error *err)
-{
-    if (safetensors_plan_metadata(plan, "format", "pt", err) != 0)
-        return -1;
-    for (int i = s->parts[part].first; i < s->parts[part].end; i++) {
-        const struct model_param *p = save_param(s, i);
-        if (safetensors_plan_add(plan, p->name, s->type, p->ndim, p->dim, err) != 0)
-            return -1;
-    }
-    char name[80];
-    part_name(s, part, name);
-    char *path = file_join(s->directory, name);
-    int status = path ? safetensors_writer_open(&s->writer, path, plan, err) : error_memory(err, 0, "a path");
-    free(path);
-    return status;
-}
-
-static int part_write(struct save *s, int part, struct weights_file *file, struct error *err)
-{
-    bool root = comm_rank(s->e->comm) == 0;
     struct safetensors_plan plan = {0};
-    int status = root ? part_open(s, part, &plan, err) : 0;
-    for (int i = s->parts[part].first; status == 0 && i < s->parts[part].end; i++)
-        status = shard_fetch(s->e->shard, s->kind, s->order[i][0], s->order[i][1], write_values, s, err);
-    if (root && status == 0) {
-        part_name(s, part, file->name);
-        status = safetensors_writer_commit(&s->writer, &file->bytes, &file->hash, err);
-    } else if (root) {
-        safetensors_writer_abort(&s->writer);
+    struct weights_file *f = &l->files[file];
+    int status = safetensors_plan_metadata(&plan, "format", "pt", err);
+    for (int i = 0; i < l->tensor_count && status == 0; i++) {
+        if (l->tensors[i].file != file)
+            continue;
+        const struct model_param *p = param_of(m, &l->tensors[i]);
+        l->tensors[i].offset = plan.data_bytes;
+        status = safetensors_plan_add(&plan, p->name, l->type, p->ndim, p->dim, err);
     }
+    if (status == 0)
+        status = safetensors_plan_header(&plan, f->name, &f->header, err);
+    f->bytes = (int64_t)f->header.length + plan.data_bytes;
+    for (int i = 0; i < l->tensor_count; i++)
+        if (l->tensors[i].file == file)
+            l->tensors[i].offset += (int64_t)f->header.length;
     safetensors_plan_free(&plan);
     return status;
 }
 
-static int index_write(const struct save *s, struct weights_file *file, struct error *err)
+static int index_make(struct weights_layout *l, const struct model *m, struct error *err)
 {
-    struct strbuf text = {0};
     struct json_writer w;
-    char name[80];
-    json_writer_start(&w, &text, 2);
+    json_writer_start(&w, &l->index, 2);
     json_write_object(&w, NULL);
     json_write_object(&w, "metadata");
-    json_write_int(&w, "total_size", weights_bytes(s->e->model, s->type));
+    json_write_int(&w, "total_size", weights_bytes(m, l->type));
     json_write_end(&w);
     json_write_object(&w, "weight_map");
-    for (int part = 0; part < s->part_count; part++) {
-        part_name(s, part, name);
-        for (int i = s->parts[part].first; i < s->parts[part].end; i++)
-            json_write_string(&w, save_param(s, i)->name, name);
-    }
+    for (int i = 0; i < l->tensor_count; i++)
+        json_write_string(&w, param_of(m, &l->tensors[i])->name, l->files[l->tensors[i].file].name);
     json_write_end(&w);
     json_write_end(&w);
-    strbuf_puts(&text, "\n");
-    snprintf(file->name, sizeof file->name, "%s.safetensors.index.json", s->stem);
-    file->bytes = (int64_t)text.length;
-    char *path = file_join(s->directory, file->name);
-    int status = text.failed || !path ? error_memory(err, 0, "an index") : 0;
+    strbuf_puts(&l->index, "\n");
+    return l->index.failed ? error_memory(err, l->index.length, "an index") : 0;
+}
+
+int weights_layout_create(struct weights_layout *out, const struct model *model, enum dtype type,
+                          const char *stem, int64_t limit, struct error *err)
+{
+    *out = (struct weights_layout){.type = type};
+    int status = tensors_list(out, model, limit, err);
     if (status == 0) {
-        file->hash = hash_bytes(text.data, text.length, 0);
-        status = file_write_all(path, text.data, text.length, err);
+        out->files = calloc((size_t)out->file_count + 1, sizeof *out->files);
+        if (!out->files)
+            status = error_memory(err, (size_t)out->file_count * sizeof *out->files, "a checkpoint");
     }
-    free(path);
-    strbuf_free(&text);
+    for (int i = 0; status == 0 && i < out->file_count; i++) {
+        file_name(out, stem, i, out->files[i].name);
+        status = file_lay_out(out, model, i, err);
+    }
+    snprintf(out->index_name, sizeof out->index_name, "%s.safetensors.index.json", stem);
+    if (status == 0 && out->file_count > 1)
+        status = index_make(out, model, err);
+    if (status != 0)
+        weights_layout_free(out);
     return status;
 }
 
-int weights_save(struct engine *e, enum shard_kind kind, enum dtype type, const char *directory,
-                 const char *stem, int64_t limit, struct weights_file **files, int *file_count,
-                 struct error *err)
+void weights_layout_free(struct weights_layout *l)
 {
-    struct save s = {.e = e, .kind = kind, .type = type, .directory = directory, .stem = stem};
-    *files = NULL;
-    *file_count = 0;
-    int status = order_make(&s, limit, err);
-    struct weights_file *list = status == 0 ? calloc((size_t)s.part_count + 1, sizeof *list) : NULL;
-    if (status == 0 && !list)
-        status = error_memory(err, (size_t)s.part_count * sizeof *list, "a checkpoint");
-    for (int part = 0; status == 0 && part < s.part_count; part++)
-        status = part_write(&s, part, &list[part], err);
-    int count = s.part_count;
-    if (status == 0 && s.part_count > 1 && comm_rank(e->comm) == 0)
-        status = index_write(&s, &list[count++], err);
-    free(s.order);
-    free(s.parts);
-    free(s.converted);
-    if (status != 0) {
-        free(list);
-        return -1;
+    for (int i = 0; l->files && i < l->file_count; i++)
+        strbuf_free(&l->files[i].header);
+    free(l->files);
+    free(l->tensors);
+    strbuf_free(&l->index);
+    *l = (struct weights_layout){0};
+}
+
+bool weights_tensor_owned(const struct weights_layout *l, int i, const struct shard *shard)
+{
+    int64_t first, end;
+    shard_owned(shard, l->tensors[i].unit, l->tensors[i].param, &first, &end);
+    return first < end;
+}
+
+int weights_write_owned(const struct weights_layout *l, int i, const struct shard *shard,
+                        enum shard_kind kind, struct file_part *file, const struct weights_buffers *buffers,
+                        struct error *err)
+{
+    const struct weights_tensor *t = &l->tensors[i];
+    int64_t first, end;
+    shard_owned(shard, t->unit, t->param, &first, &end);
+    for (int64_t at = first; at < end; at += WEIGHTS_PIECE) {
+        int64_t n = end - at < WEIGHTS_PIECE ? end - at : WEIGHTS_PIECE;
+        if (shard_read(shard, kind, t->unit, t->param, at, n, buffers->values, err) != 0)
+            return -1;
+        dtype_convert(l->type, buffers->converted, DTYPE_F32, buffers->values, n);
+        if (file_part_write(file, t->offset + dtype_bytes(l->type, at), buffers->converted,
+                            (size_t)dtype_bytes(l->type, n), err) != 0)
+            return -1;
     }
-    *files = list;
-    *file_count = count;
     return 0;
 }

@@ -51,7 +51,8 @@ static void example_make(struct example *e)
                    .saved = 1008,
                    .work = 1009,
                    .inputs = 1010,
-                   .private_total = 9054,
+                   .saving = 1011,
+                   .private_total = 10065,
                    .shared_total = 1001},
         .memory_available = 5000000000,
         .memory_needed = 28163,
@@ -175,10 +176,10 @@ static void test_json(void **state)
     assert_int_equal(integer(o, "micro_batches"), 3);
     const json_t *memory = json_object_get(o, "memory");
     static const char *const items[] = {
-        "parameters",         "masters", "moments", "gradient_sums", "gradients_sent",
-        "gradients_received", "hidden",  "saved",   "work",          "inputs"};
+        "parameters", "masters", "moments", "gradient_sums", "gradients_sent", "gradients_received",
+        "hidden",     "saved",   "work",    "inputs",        "saving"};
     int64_t sum = 0;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 11; i++) {
         assert_int_equal(integer(memory, items[i]), 1001 + i);
         sum += 1001 + i;
     }

@@ -244,7 +244,8 @@ static void test_shared_memory(void **state)
             int64_t once = ask.stage > 0 ? s->parameters : s->sums;
             assert_int_equal(m->shared_total, once);
             assert_int_equal(m->private_total, s->parameters + s->masters + s->moments + s->sums + s->sent -
-                                                   once + m->hidden + m->saved + m->work + m->inputs);
+                                                   once + m->hidden + m->saved + m->work + m->inputs +
+                                                   m->saving);
         }
     }
 }

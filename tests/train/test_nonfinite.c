@@ -97,7 +97,7 @@ static int run_step(struct trial *t, int64_t step, struct error *err)
 {
     const struct adamw adamw = {0.9, 0.95, 1e-8, 0.1, 1.0};
     struct step_result result;
-    return step_run(t->engine, &t->plan, step, &adamw, 1e-3, &t->scratch, &result, err);
+    return step_run(t->engine, &t->plan, step, &adamw, 1e-3, &t->scratch, NULL, &result, err);
 }
 
 /* The failing step, twice on one rank: nothing was updated, so it fails alike. */

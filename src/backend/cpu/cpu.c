@@ -145,6 +145,7 @@ static const struct backend_vtable cpu_vtable = {
     .disown = host_disown,
     .upload = host_upload,
     .download = host_download,
+    .read = host_read,
     .copy = host_copy,
     .prepare = cpu_prepare,
     .run = cpu_run,

@@ -297,6 +297,42 @@ static int guarded_download(struct backend *b, int stream, void *host, const voi
     return transfer(guarded_of(b), stream, host, false, device, true, bytes, err);
 }
 
+/* Whether queued work writes the range. */
+static bool to_be_written(struct guarded *g, const struct range *r)
+{
+    for (int stream = 0; stream < BACKEND_STREAMS; stream++)
+        for (int64_t n = g->queues[stream].done; n < g->queues[stream].enqueued; n++) {
+            const struct command *c = command_at(g, stream, n);
+            for (int i = 0; i < c->range_count; i++)
+                if (c->ranges[i].written && overlap(&c->ranges[i], r))
+                    return true;
+        }
+    return false;
+}
+
+/* Ops run under the lock, so none runs meanwhile. */
+static int guarded_read(struct backend *b, void *host, const void *device, size_t bytes, struct error *err)
+{
+    struct guarded *g = guarded_of(b);
+    struct range r = {.bytes = bytes};
+    memcpy(&r.data, &device, sizeof r.data);
+    if (bytes == 0)
+        return 0;
+    pthread_mutex_lock(&g->lock);
+    int status = check_device(g, device, bytes, "a read", err);
+    if (status == 0 && to_be_written(g, &r))
+        status = error_set(err, ERROR_RUN, "guarded backend", "let the read end before",
+                           "memory is read that queued work is to write");
+    if (status == 0)
+        status = guarded_hold(&g->memory, r.data, bytes, err);
+    if (status == 0) {
+        memcpy(host, device, bytes);
+        status = guarded_let_go(&g->memory, r.data, bytes, err);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
 static int guarded_record(struct backend *b, int stream, int event, struct error *err)
 {
     (void)err;
@@ -433,6 +469,7 @@ static const struct backend_vtable guarded_vtable = {
     .disown = guarded_disown,
     .upload = guarded_upload,
     .download = guarded_download,
+    .read = guarded_read,
     .copy = guarded_copy,
     .prepare = guarded_prepare,
     .run = guarded_run,

@@ -215,6 +215,7 @@ static const struct backend_vtable reference_vtable = {
     .disown = host_disown,
     .upload = host_upload,
     .download = host_download,
+    .read = host_read,
     .copy = host_copy,
     .prepare = reference_prepare,
     .run = reference_run,
