@@ -275,6 +275,7 @@ int saver_begin(struct saver *s, const struct checkpoint_state *state, struct er
     s->status = 0;
     s->error = (struct error){.kind = ERROR_NONE};
     s->read_all = false;
+    atomic_store(&s->give_up, false);
     background_start(s->thread, write_job, s);
     return 0;
 }

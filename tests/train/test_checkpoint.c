@@ -4,6 +4,7 @@
 
 #include "support/scratch.h"
 #include "train/checkpoint_files.h"
+#include "train/saver.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,7 +220,7 @@ static void test_newest_sound(void **state)
 
 struct trial {
     enum dtype type; /* of the model files */
-    int64_t limit;   /* of weights_save */
+    int64_t limit;   /* of one file of tensors */
     const char *output;
     struct comm *comm;
     struct model *model;
@@ -337,22 +338,30 @@ static int with_engine(struct comm *comm, struct trial t, int (*work)(struct tri
     return status == 0 ? 0 : 1;
 }
 
-static int save(struct trial *t, int64_t step, struct error *err)
+/* `path` is where it is. */
+static int save(struct trial *t, int64_t step, char path[4096], struct error *err)
 {
     const struct checkpoint_options options = {.output = t->output,
                                                .run_yaml = "seed: 42\n",
                                                .type = t->type,
+                                               .file_limit = t->limit,
                                                .keep = 2,
                                                .bos = 1,
                                                .eos = 2,
                                                .pad = -1};
     const struct checkpoint_state state = {step, 1000 * step, 0xfedcba9876543210u, 77};
-    char *path = NULL;
-    CHECK(checkpoint_save(t->engine, &options, &state, &path, err) == 0);
-    CHECK((path != NULL) == (comm_rank(t->comm) == 0));
-    if (path)
-        CHECK(checkpoint_verify(path, err) == 0);
-    free(path);
+    struct background *thread;
+    struct saver *saver;
+    struct saver_done done;
+    CHECK(background_create(&thread, err) == 0);
+    CHECK(saver_create(&saver, t->engine, &options, thread, err) == 0);
+    CHECK(saver_begin(saver, &state, err) == 0 && saver_finish(saver, err) == 0);
+    CHECK(saver_completed(saver, &done) && done.step == step);
+    saver_free(saver);
+    background_free(thread);
+    if (comm_rank(t->comm) == 0)
+        CHECK(checkpoint_verify(done.path, err) == 0);
+    snprintf(path, sizeof done.path, "%s", done.path);
     return 0;
 }
 
@@ -360,8 +369,9 @@ static int save(struct trial *t, int64_t step, struct error *err)
 static int save_and_load(struct trial *t, struct error *err)
 {
     const int64_t steps[] = {9, 10, 100};
+    char path[4096];
     for (int i = 0; i < 3; i++)
-        if (fill_all(t, (uint64_t)steps[i], err) != 0 || save(t, steps[i], err) != 0)
+        if (fill_all(t, (uint64_t)steps[i], err) != 0 || save(t, steps[i], path, err) != 0)
             return -1;
     struct checkpoint_state state;
     char *newest, *run;
@@ -448,28 +458,11 @@ static void test_save(void **state)
 
 static int save_shards(struct trial *t, struct error *err)
 {
-    struct weights_file *files;
-    int count;
+    char path[4096];
     CHECK(fill_all(t, 3, err) == 0);
-    CHECK(weights_save(t->engine, SHARD_MASTER, t->type, t->output, "model", t->limit, &files, &count, err) ==
-          0);
-    if (comm_rank(t->comm) == 0) {
-        int64_t tensors = 0;
-        for (int i = 0; i < count; i++) {
-            char path[400];
-            int64_t bytes;
-            uint64_t hash;
-            snprintf(path, sizeof path, "%s/%s", t->output, files[i].name);
-            CHECK(file_hash(path, &bytes, &hash, err) == 0 && bytes == files[i].bytes &&
-                  hash == files[i].hash);
-            tensors += bytes;
-        }
-        CHECK(tensors > weights_bytes(t->model, t->type));
-    }
-    free(files);
-    CHECK(comm_barrier(t->comm, err) == 0);
+    CHECK(save(t, 1, path, err) == 0);
     struct safetensors_set set;
-    CHECK(weights_open(&set, t->model, t->output, NULL, err) == 0);
+    CHECK(weights_open(&set, t->model, path, NULL, err) == 0);
     CHECK(fill_all(t, 4, err) == 0);
     int status = weights_load(t->engine, SHARD_MASTER, &set, err);
     int64_t owned = 0;
@@ -512,12 +505,13 @@ static void test_shards(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *directories[2];
         for (int r = 0; r < 2; r++) {
-            char name[32];
+            char name[64];
             snprintf(name, sizeof name, "shards-%zu-%d", i, r);
+            char *output = scratch_path(&scratch, name);
+            assert_int_equal(file_make_directories(output, NULL), 0);
+            run(r == 0 ? 1 : 3, shards_body, (struct trial){.limit = cases[i].limit, .output = output});
+            snprintf(name, sizeof name, "shards-%zu-%d/checkpoint-000001", i, r);
             directories[r] = scratch_path(&scratch, name);
-            assert_int_equal(file_make_directories(directories[r], NULL), 0);
-            run(r == 0 ? 1 : 3, shards_body,
-                (struct trial){.limit = cases[i].limit, .output = directories[r]});
             assert_int_equal(there(directories[r], "model.safetensors.index.json"), cases[i].indexed);
             assert_int_equal(there(directories[r], "model.safetensors"), !cases[i].indexed);
         }
@@ -526,6 +520,7 @@ static void test_shards(void **state)
             same_files(directories[0], directories[1], "model.safetensors");
         else
             same_files(directories[0], directories[1], "model.safetensors.index.json");
+        same_files(directories[0], directories[1], "training/manifest.json");
         if (cases[i].limit == 1)
             assert_int_equal(count_files(directories[0]),
                              2 + 2 * 13); /* embedding, last norm, 13 tensors a block */
@@ -533,7 +528,7 @@ static void test_shards(void **state)
     char *bf16 = scratch_path(&scratch, "bf16");
     assert_int_equal(file_make_directories(bf16, NULL), 0);
     run(2, shards_body, (struct trial){.type = DTYPE_BF16, .limit = 30000, .output = bf16});
-    assert_true(count_files(bf16) >= 3);
+    assert_true(count_files(scratch_path(&scratch, "bf16/checkpoint-000001")) >= 3);
 }
 
 /* What an interrupted save leaves is removed; nothing else is. */
