@@ -301,20 +301,22 @@ int64_t saver_progress(struct saver *s)
     return s->status == 0 ? PROGRESS_DONE : PROGRESS_FAILED;
 }
 
-/* All ranks' threads stop before the directory goes, and it goes before anybody reports. A rank that failed
- * does; the others wait for that to end them. */
+/* All ranks' threads stop before the directory goes, and it goes before anybody reports: of the ranks that
+ * failed, the first. The others wait for that to end them. */
 static int fail(struct saver *s, struct error *err)
 {
-    bool mine = saver_progress(s) == PROGRESS_FAILED;
     struct comm *comm = s->e->comm;
+    int64_t rank = comm_rank(comm), first = -INT64_MAX; /* negated for a maximum */
+    if (saver_progress(s) == PROGRESS_FAILED)
+        first = -rank;
     atomic_store(&s->give_up, true);
     background_wait(s->thread);
-    if (comm_barrier(comm, err) != 0)
+    if (comm_max_i64(comm, &first, 1, err) != 0)
         return -1;
     drop(s);
     if (comm_barrier(comm, err) != 0)
         return -1;
-    if (!mine) {
+    if (first != -rank) {
         comm_barrier(comm, err);
         return error_set(err, ERROR_RUN, NULL, NULL, "saving failed on another rank");
     }

@@ -2,15 +2,17 @@
  * change files under a path: so a test walks through every write, fsync and rename of a save in turn.
  *
  *     KILLER_PATH   calls count that concern a path that begins with this text (absolute, resolved)
- *     KILLER_AT     the number of the call, from 1; 0 or unset: calls are only counted
- *     KILLER_DO     "kill" (the default): SIGKILL before the call, a write being done by half before;
- *                   or an errno value: this call fails with it, and every later one that needs space or the
- *                   device too (write, fsync, rename, mkdir, symlink), while removing goes on working
- *     KILLER_LOG    a file to which "N CALL PATH" is appended for each call counted
+ *     KILLER_THREAD "main": those of a process's first thread alone; "other": those of all others. So the
+ * order of calls is the same in every run. Unset: all count KILLER_AT     the number of the call, from 1; 0
+ * or unset: calls are only counted KILLER_DO     "kill" (the default): SIGKILL before the call, a write being
+ * done by half before; or an errno value: this call fails with it, and every later one of any thread that
+ * needs space or the device too (write, fsync, rename, mkdir, symlink), while removing goes on working; or a
+ * path (absolute): the call waits until there is such a file, then goes on KILLER_LOG    a file to which "PID
+ * N CALL PATH" is appended for each call counted
  *
  * Each process counts for itself; a fork takes the count along. Calls go to the kernel directly, so this
- * works below the sanitizers' own interceptors. The count is the one thing a preloaded library has no other
- * place for than a variable of the file. */
+ * works below the sanitizers' own interceptors. Variables of the file are the one place that a preloaded
+ * library has for the count, and for whether the device has failed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,9 +23,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_long calls;
+static atomic_int failing;
 
 /* The path of an open file or directory; false where it has none. */
 static int path_of(int fd, char out[PATH_MAX])
@@ -44,7 +48,7 @@ static void log_call(long number, const char *call, const char *path)
     if (!name)
         return;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    int n = snprintf(line, sizeof line, "%ld %s %s\n", number, call, path);
+    int n = snprintf(line, sizeof line, "%ld %ld %s %s\n", (long)getpid(), number, call, path);
     if (fd < 0)
         return;
     if (n > 0)
@@ -54,20 +58,44 @@ static void log_call(long number, const char *call, const char *path)
 
 enum verdict { GO_ON, DIE, FAIL };
 
+/* Calls of this thread are wanted. */
+static int counts(void)
+{
+    const char *thread = getenv("KILLER_THREAD");
+    int main_thread = syscall(SYS_gettid) == getpid();
+    return !thread || main_thread == (strcmp(thread, "main") == 0);
+}
+
+static void wait_for(const char *file)
+{
+    const struct timespec pause = {.tv_nsec = 2000000};
+    while (syscall(SYS_faccessat, AT_FDCWD, file, F_OK) != 0)
+        nanosleep(&pause, NULL);
+}
+
 /* Counts a call; FAIL has set errno. */
 static enum verdict judge(const char *call, const char *path, int needs_device)
 {
     const char *prefix = getenv("KILLER_PATH"), *at_text = getenv("KILLER_AT"), *what = getenv("KILLER_DO");
     if (!prefix || !path || strncmp(path, prefix, strlen(prefix)) != 0)
         return GO_ON;
+    if (atomic_load(&failing) && needs_device) {
+        errno = (int)strtol(what, NULL, 10);
+        return FAIL;
+    }
+    if (!counts())
+        return GO_ON;
     long number = atomic_fetch_add(&calls, 1) + 1, at = at_text ? strtol(at_text, NULL, 10) : 0;
     log_call(number, call, path);
-    if (at <= 0 || number < at)
+    if (at <= 0 || number != at)
         return GO_ON;
     if (!what || strcmp(what, "kill") == 0)
         return DIE;
-    if (number > at && !needs_device)
+    if (what[0] == '/') {
+        wait_for(what);
         return GO_ON;
+    }
+    atomic_store(&failing, 1);
     errno = (int)strtol(what, NULL, 10);
     return FAIL;
 }

@@ -122,7 +122,9 @@ one_message() {
     [ "$(grep -cE '^(tercet|error): ' "$1")" -eq 1 ] && grep -q -e "$2" "$1"
 }
 
-# killer AT DO COMMAND…: runs it with the library that ends it, or lets it fail, at a call that changes $killer_path.
+# killer AT DO COMMAND…: runs it with the library that ends it, or lets it fail or wait, at a call that changes
+# $killer_path (of the threads $killer_thread, if set). See support/killer.c.
+killer_thread=
 killer() {
     local at=$1 how=$2
     shift 2
@@ -130,7 +132,7 @@ killer() {
     (
         exec 3>&2 2>/dev/null
         env LD_PRELOAD="$TEST_KILLER" KILLER_PATH="$killer_path" KILLER_AT="$at" KILLER_DO="$how" \
-            KILLER_LOG="$scratch/calls" "$@" 2>&3
+            ${killer_thread:+"KILLER_THREAD=$killer_thread"} KILLER_LOG="$scratch/calls" "$@" 2>&3
         exit $?
     )
 }

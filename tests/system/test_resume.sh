@@ -100,8 +100,9 @@ done
 
 # ---- each write, fsync and rename of a save in turn ----
 
-# start_walk: a fresh OUTPUT with a checkpoint of step 44, from which the next run saves step 48 and removes that.
-walk_keys=(output="$PWD/walk" checkpoint.every=44 checkpoint.keep=1 eval.every=0)
+# start_walk: a fresh OUTPUT with a checkpoint of step 44, from which the next run saves step 46 beside step 47, removes
+# that of 44, saves step 48, and removes that of 46.
+walk_keys=(output="$PWD/walk" checkpoint.every=46 checkpoint.keep=1 eval.every=0)
 start_walk() {
     rm -rf walk
     cp -r base walk
@@ -109,43 +110,68 @@ start_walk() {
 
 rm -rf walk
 killer_path=$PWD/walk/checkpoint-000048
-killer 1 kill "$TERCET" train run.yaml "${walk_keys[@]}" >walk.out 2>walk.err
+killer 1 kill "$TERCET" train run.yaml "${walk_keys[@]}" checkpoint.every=44 >walk.out 2>walk.err
 check "the run before: killed as it begins to save" test $? -eq 137
 killer_path=$PWD/walk
 mv walk base
-rm -f calls
 mkdir base/checkpoint-000010 # as a removal that was cut short had left it in earlier versions: without a manifest
 check "it has one checkpoint" test "$(newest base)" -eq 44
 
-start_walk
-expect_status 0 killer 0 kill "$TERCET" train run.yaml "${walk_keys[@]}" --resume
-all=$(wc -l <calls)
-check "a save has many calls" test "$all" -gt 60
-for call in write fsync rename symlink mkdir unlinkat; do
-    expect_grep "^[0-9]+ $call " calls "… $call among them"
+# The calls of a rank's two threads, each in their own order: "NUMBER CALL PATH" of the process that makes most, which
+# is rank 0, in calls-RANKS-THREAD.
+for ranks in 1 2 3; do
+    for killer_thread in main other; do
+        start_walk
+        rm -f calls
+        expect_status 0 killer 0 kill "$TERCET" train run.yaml "${walk_keys[@]}" --resume -n $ranks
+        awk '{seen[$1]++} END {for (p in seen) if (seen[p] > most) {most = seen[p]; who = p}; print who}' calls >.who
+        sed -n "s/^$(cat .who) //p" calls >"calls-$ranks-$killer_thread"
+    done
 done
-# One of each kind (call and sort of file), and one in a few of the rest.
-sed -E 's/\.tmp-[0-9]+//g; s/ [^ ]*tfevents.*/ events/; s/ [^ ]*\.safetensors$/ tensors/
-    s/ [^ ]*checkpoint-0000[0-9]*\/.*\.(json|yaml)$/ file/; s/^([0-9]+) /\1 \1 /' calls >named
-stride=5
-kinds=1
-[ -n "$slow" ] && stride=9 && kinds=0
-[ -n "${TEST_WALK_ALL:-}" ] && stride=1
-mapfile -t points < <(awk -v stride="$stride" -v kinds="$kinds" \
-    '{n = $1; $1 = $2 = ""} (kinds && !seen[$0]++) || n % stride == 0 {print n}' named)
-echo "# $all calls, ${#points[@]} of them walked"
+check "two saves have many calls" test "$(cat calls-1-* | wc -l)" -gt 200
+for call in write pwrite fsync rename symlink mkdir unlinkat; do
+    check "… $call among them" grep -qE "^[0-9]+ $call " calls-1-main calls-1-other
+done
+check "… the thread beside the step does the writing" \
+    test "$(grep -c pwrite calls-1-other)" -gt 100 -a "$(grep -c pwrite calls-1-main)" -eq 0
+check "… on each rank its own" test "$(grep -c pwrite calls-3-other)" -lt "$(grep -c pwrite calls-1-other)"
 
-for at in "${points[@]}"; do
+# points RANKS THREAD STRIDE KINDS: one of each kind (call and sort of file), and one in a few of the rest.
+points() {
+    sed -E 's/\.tmp-[0-9]+//g; s/ [^ ]*tfevents.*/ events/; s/ [^ ]*\.safetensors$/ tensors/
+        s/ [^ ]*checkpoint-0000[0-9]*\/.*\.(json|yaml)$/ file/; s/^([0-9]+) /\1 \1 /' "calls-$1-$2" |
+        awk -v ranks="$1" -v thread="$2" -v stride="$3" -v kinds="$4" \
+            '{n = $1; $1 = $2 = ""} (kinds && !seen[$0]++) || n % stride == 0 {print ranks, thread, n}'
+}
+kinds=1
+[ -n "$slow" ] && kinds=0
+for ranks in 1 2 3; do
+    for thread in main other; do
+        stride=$((ranks * (${#thread} - 3) * 37))
+        [ -n "${TEST_WALK_ALL:-}" ] && stride=1
+        points $ranks $thread $stride $((kinds * (ranks == 1)))
+    done
+done >walked
+mapfile -t points <walked
+echo "# $(cat calls-?-* | wc -l) calls, ${#points[@]} of them walked"
+
+# at POINT: sets ranks, killer_thread, at, what and setting.
+at() {
+    read -r ranks killer_thread at <<<"$1"
+    turn=$((turn + 1))
+    setting=("-n" "$ranks" "parallel.zero=$((turn % 4))")
+    what="$ranks ranks, thread $killer_thread, $(sed -n "${at}p" "calls-$ranks-$killer_thread")"
+}
+
+for point in "${points[@]}"; do
     start_walk
-    rm -f calls
-    setting
+    at "$point"
     killer "$at" kill "$TERCET" train run.yaml "${walk_keys[@]}" --resume --json "${setting[@]}" >walk.out 2>walk.err
     status=$?
-    what=$(tail -n 1 calls)
     case $ranks in 1) wanted=137 ;; *) wanted=1 ;; esac
     [ "$status" -eq "$wanted" ] || problem "killed at $what: status $status" walk.err
     if [ "$ranks" -gt 1 ]; then
-        one_message walk.err 'rank 0 was killed by signal 9' ||
+        one_message walk.err 'rank [012] was killed by signal 9' ||
             problem "killed at $what: not one message" walk.err
     fi
     [ "$(newest walk)" -ge 44 ] || problem "killed at $what: the last checkpoint is lost" walk.err
@@ -163,14 +189,13 @@ settle "killed at each of these calls: nothing lost, and the bytes of the run ne
 
 # ---- the disk is full, or fails, from each of them on ----
 
-for at in "${points[@]}"; do
-    what=$(sed -n "${at}p" named)
+for point in "${points[@]}"; do
+    start_walk
+    at "$point"
     case $what in
-    *" write "* | *" mkdir "* | *" symlink "*) error=28 text='No space left' ;;
+    *" write "* | *" pwrite "* | *" mkdir "* | *" symlink "*) error=28 text='No space left' ;;
     *) error=5 text='Input/output error' ;;
     esac
-    start_walk
-    setting
     killer "$at" $error "$TERCET" train run.yaml "${walk_keys[@]}" --resume --json "${setting[@]}" >walk.out 2>walk.err
     status=$?
     [ "$status" -eq 1 ] || [ "$status" -eq 2 ] || problem "error at $what: status $status" walk.err
@@ -186,6 +211,48 @@ for at in "${points[@]}"; do
     same_checkpoint ref/last/ walk/last/ >.same 2>&1 || problem "error at $what: other bytes" .same
 done
 settle "the disk full or failing from each of these calls on: one message, nothing lost, and the run goes on"
+
+# ---- beside the next steps ----
+
+# gated RANKS CALL: a run from step 44 whose rank(s) wait at their first such call of the save of step 46, until `gate`
+# is there. Sets pid.
+gated() {
+    local at
+    at=$(grep -m 1 -E "^[0-9]+ $2 " "calls-$1-other" | cut -d ' ' -f 1)
+    killer_thread=other
+    start_walk
+    rm -f gate calls
+    killer "${at:-1}" "$PWD/gate" "$TERCET" train run.yaml "${walk_keys[@]}" checkpoint.keep=2 --resume --json -n "$1" \
+        >walk.out 2>walk.err &
+    pid=$!
+}
+# passed WHAT: opens the gate; the run ends well, and its checkpoints are those of the run that never waited.
+passed() {
+    touch gate
+    wait $pid || problem "$1: it fails" walk.err
+    for step in 000046 000048; do
+        same_checkpoint ref/checkpoint-$step walk/checkpoint-$step >.same 2>&1 || problem "$1: other bytes" .same
+    done
+}
+for ranks in 1 3; do
+    # Nothing is on the disk yet, and the steps go on.
+    gated $ranks fsync
+    await 48 walk $pid
+    [ "$(steps_of walk)" -eq 48 ] || problem "fsync: the steps wait for the disk" walk.err
+    [ "$(newest walk)" -eq 44 ] || problem "fsync: the checkpoint is there before its files"
+    passed fsync
+    settle "$ranks ranks: steps go on while a checkpoint is brought to the disk"
+
+    # Nothing is read yet, so step 47 is computed but not taken.
+    gated $ranks pwrite
+    await 46 walk $pid
+    while [ ! -s calls ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
+    sleep 0.5
+    [ "$(steps_of walk)" -eq 46 ] || problem "pwrite: a step is taken before the one before it is read" walk.err
+    passed pwrite
+    settle "$ranks ranks: an update waits until what it changes is written"
+done
+killer_thread=
 
 # ---- asked to stop when no step is under way ----
 
