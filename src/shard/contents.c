@@ -80,6 +80,8 @@ int shard_read(const struct shard *s, enum shard_kind kind, int unit, int param,
     shard_owned(s, unit, param, &own_first, &own_end);
     if (kind == SHARD_SUMS || first < own_first || first + n > own_end)
         return error_set(err, ERROR_RUN, "shard", NULL, "this rank cannot read what it does not own");
+    if (n == 0)
+        return 0;
     const struct shard_unit *u = &s->units[unit];
     const float *state = shard_state_run(s, u, kind) + (u->layout.offset[param] + first - u->first);
     return backend_read(s->backend, out, state, (size_t)n * sizeof *out, err);

@@ -284,6 +284,36 @@ static void test_foreign_memory_is_refused(void **state)
     backend_destroy(b);
 }
 
+/* A read sees what is there although other work is queued, and leaves the memory closed; what queued work is
+ * to write is refused. */
+static void test_read_beside_work(void **state)
+{
+    (void)state;
+    struct backend *b = test_backend("guarded-reference", NULL, 1);
+    struct error err = {0};
+    struct sum s;
+    float values[4], foreign[4];
+    sum_make(b, &s);
+    must(backend_run(b, 0, &s.call, &err), &err);
+    must(backend_read(b, values, s.a, sizeof values, &err), &err);
+    assert_true(values[0] == 1 && values[3] == 4);
+    assert_faults(read_it, (char *)s.a);
+    assert_int_equal(backend_read(b, values, s.y, sizeof values, &err), -1);
+    assert_non_null(strstr(err.what, "queued work is to write"));
+    must(backend_sync(b, 0, &err), &err);
+    must(backend_read(b, values, s.y + 1, 3 * sizeof *values, &err), &err);
+    assert_true(values[0] == 4 && values[2] == 8);
+    must(backend_read(b, values, s.y, 0, &err), &err);
+    assert_int_equal(backend_read(b, values, foreign, sizeof foreign, &err), -1);
+    /* Where a transfer has it open, it stays open. */
+    must(backend_begin_access(b, s.a, 16, &err), &err);
+    must(backend_read(b, values, s.a, sizeof values, &err), &err);
+    assert_true(s.a[1] == 2);
+    must(backend_end_access(b, s.a, 16, &err), &err);
+    sum_free(b, &s);
+    backend_destroy(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_adopted_memory_is_guarded),
         cmocka_unit_test(test_foreign_memory_is_refused),
         cmocka_unit_test(test_missing_wait_reads_poison),
+        cmocka_unit_test(test_read_beside_work),
         cmocka_unit_test(test_reused_memory_in_one_stream),
         cmocka_unit_test(test_full_queue_runs_the_oldest),
         cmocka_unit_test(test_error_comes_from_the_wait),

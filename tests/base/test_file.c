@@ -171,6 +171,68 @@ static void failed_write_leaves_nothing(void **state)
     free(bytes);
 }
 
+/* Two writers, each with what it has, in no order. */
+static void parts_make_a_file(void **state)
+{
+    struct scratch *s = *state;
+    char *path = scratch_path(s, "parts");
+    const size_t n = (3 << 20) + 5, cut = 1000003;
+    uint8_t *bytes = pattern(n);
+    struct error err;
+    struct file_part a, b;
+    assert_int_equal(file_part_open(&a, path, false, &err), -1);
+    assert_string_equal(err.where, path);
+    assert_int_equal(file_part_open(&a, path, true, &err), 0);
+    assert_true(file_exists(path));
+    assert_int_equal(file_part_open(&b, path, true, &err), -1);
+    assert_int_equal(file_part_open(&b, path, false, &err), 0);
+    assert_int_equal(file_part_write(&b, (int64_t)cut, bytes + cut, n - cut, &err), 0);
+    assert_int_equal(file_part_write(&a, 17, bytes + 17, cut - 17, &err), 0);
+    assert_int_equal(file_part_sync(&b, &err), 0);
+    assert_int_equal(file_part_close(&b, &err), 0);
+    assert_int_equal(file_part_close(&b, &err), 0);
+    assert_int_equal(file_part_write(&a, 0, bytes, 17, &err), 0);
+    assert_int_equal(file_part_write(&a, 5, NULL, 0, &err), 0);
+    assert_int_equal(file_part_sync(&a, &err), 0);
+    assert_int_equal(file_part_close(&a, &err), 0);
+    assert_content(path, bytes, n);
+    assert_int_equal(scratch_entries(s), 1);
+    assert_int_equal(symlink(path, scratch_path(s, "link")), 0); /* not followed */
+    assert_int_equal(file_part_open(&a, scratch_path(s, "link"), false, &err), -1);
+    struct file_part zeroed = {0};
+    assert_int_equal(file_part_close(&zeroed, &err), 0);
+    free(bytes);
+}
+
+static void failed_parts_tell(void **state)
+{
+    struct scratch *s = *state;
+    char *path = scratch_path(s, "full");
+    uint8_t bytes[4096] = {0};
+    struct file_part f;
+    struct error err = {0}, late = {0};
+    struct rlimit before, small;
+    assert_int_equal(file_part_open(&f, path, true, &err), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 5000;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int first = file_part_write(&f, 0, bytes, sizeof bytes, &err);
+    int over = file_part_write(&f, 4000, bytes, sizeof bytes, &err); /* in part */
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(first, 0);
+    assert_int_equal(over, -1);
+    assert_string_equal(err.where, path);
+    assert_int_equal(err.kind, ERROR_RUN);
+    close(f.fd); /* as a device that is lost */
+    assert_int_equal(file_part_write(&f, 0, bytes, 1, &late), -1);
+    assert_int_equal(file_part_sync(&f, &late), -1);
+    assert_int_equal(file_part_close(&f, &late), -1);
+    assert_string_equal(late.where, path);
+}
+
 static void impossible_targets(void **state)
 {
     struct scratch *s = *state;
@@ -393,6 +455,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(abort_leaves_the_old_file, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(stale_temporary_is_replaced, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(failed_write_leaves_nothing, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(parts_make_a_file, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(failed_parts_tell, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(impossible_targets, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(failed_allocations_leave_nothing, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(wrong_inputs, open_scratch, close_scratch),

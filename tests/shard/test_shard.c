@@ -136,6 +136,29 @@ static int sink_add(void *context, const float *values, int64_t n, struct error 
     return 0;
 }
 
+/* What this rank owns of a parameter, read in two pieces, is `expected`; *owned adds up to the whole over all
+ * ranks. */
+static int check_read(struct trial *t, enum shard_kind kind, int u, int k, const float *expected,
+                      int64_t *owned, struct error *err)
+{
+    int64_t first, end;
+    float *host = t->host;
+    struct error reason = {0};
+    shard_owned(t->shard, u, k, &first, &end);
+    int64_t n = end - first, half = n / 2;
+    CHECK(0 <= first && first <= end && end <= sizes[u][k]);
+    CHECK(shard_read(t->shard, kind, u, k, first, half, host, err) == 0);
+    CHECK(same(host, expected + first, half));
+    CHECK(shard_read(t->shard, kind, u, k, first + half, n - half, host, err) == 0);
+    CHECK(same(host, expected + first + half, n - half));
+    CHECK(shard_read(t->shard, kind, u, k, end, 1, host, &reason) != 0);
+    CHECK(n == 0 || shard_read(t->shard, kind, u, k, first - 1, 1, host, &reason) != 0);
+    CHECK(shard_read(t->shard, SHARD_SUMS, u, k, first, n, host, &reason) != 0);
+    *owned = n;
+    CHECK(comm_sum_i64(t->comm, owned, 1, err) == 0);
+    return 0;
+}
+
 /* Every parameter of a kind, fetched to rank 0, is `expected`. */
 static int check_fetch(struct trial *t, enum shard_kind kind, float *const expected[UNITS], struct error *err)
 {
@@ -148,6 +171,10 @@ static int check_fetch(struct trial *t, enum shard_kind kind, float *const expec
                 CHECK(s.n == sizes[u][k] && same(t->values, expected[u] + at, s.n));
             else
                 CHECK(s.n == 0);
+            int64_t owned = sizes[u][k];
+            if (kind != SHARD_SUMS && check_read(t, kind, u, k, expected[u] + at, &owned, err) != 0)
+                return -1;
+            CHECK(owned == sizes[u][k]);
             at += sizes[u][k];
         }
     }
@@ -382,6 +409,7 @@ static int refused(struct trial *t, struct error *err)
     CHECK(shard_fill(t->shard, SHARD_MOMENT1, fill, context, &reason) != 0 && reason.kind == ERROR_RUN);
     CHECK(shard_fill(t->shard, SHARD_SUMS, fill, context, &reason) != 0);
     CHECK(shard_fetch(t->shard, SHARD_MOMENT2, 0, 0, sink_add, NULL, &reason) != 0);
+    CHECK(shard_read(t->shard, SHARD_MOMENT2, 0, 0, 0, 0, t->host, &reason) != 0);
     return 0;
 }
 
