@@ -216,6 +216,21 @@ static int load_weights(struct train_run *run, struct error *err)
     return status;
 }
 
+/* Every rank writes its part of a checkpoint into OUTPUT: better known now than at the first one. Rank 0 has
+ * been there. */
+static int check_shared_output(const struct train_run *run, struct error *err)
+{
+    const char *output = run->options->output;
+    char *path = file_join(output, "run.yaml");
+    if (!path)
+        return error_memory(err, strlen(output), "a path");
+    bool seen = file_exists(path);
+    free(path);
+    return seen ? 0
+                : error_set(err, ERROR_RUN, output, "choose an output directory that all machines share",
+                            "this rank does not see there what rank 0 has written");
+}
+
 static int start(struct train_run *run, struct error *err)
 {
     const struct train_options *o = run->options;
@@ -236,6 +251,8 @@ static int start(struct train_run *run, struct error *err)
         return -1;
     int64_t evaluation = run->metrics.last_evaluation;
     if (comm_broadcast(run->comm, &evaluation, sizeof evaluation, 0, err) != 0)
+        return -1;
+    if (check_shared_output(run, err) != 0)
         return -1;
     run->evaluated = evaluation == run->state.step;
     run->stop_path = file_join(o->output, "stop");

@@ -110,6 +110,14 @@ if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && comman
     expect_status 1 killer 30 28 mpirun --oversubscribe -n 3 "$TERCET" train run.yaml output="$PWD/full"
     check "mpirun: a full disk in a save: one message" one_message "$err" 'rank [012]: .*No space left'
     check "… nothing half-written" test -z "$(find full -name '*.tmp-*')"
+
+    # As if each machine had a disk of its own.
+    mkdir here there
+    common=("$TERCET" train "$PWD/run.yaml" output=apart tokenizer="$PWD/tok" data.train="$PWD/text.jsonl"
+        data.eval="$PWD/eval.jsonl" data.cache="$PWD/cache")
+    expect_status 1 mpirun --oversubscribe -n 1 -wdir "$PWD/here" "${common[@]}" : -n 1 -wdir "$PWD/there" "${common[@]}"
+    check "mpirun: an output that rank 1 does not see" one_message "$err" \
+        'rank 1: apart: this rank does not see there what rank 0 has written'
 else
     echo "# no MPI here: the runs under mpirun are left out"
 fi
