@@ -2,6 +2,7 @@
  * what happens first is the test's choice: the passes of the next step run while it is closed, the update
  * waits until all is read, and the checkpoint holds what was there before them, to the bit. Then what goes
  * wrong: a read that fails on one rank, a run that ends in the middle, a save on the heels of another. */
+#include "support/allocations.h"
 #include "support/cmocka.h"
 #include "support/scratch.h"
 
@@ -520,13 +521,61 @@ static void test_abandon(void **state)
     }
 }
 
+/* Memory runs out at every allocation in turn, of the caller and of the thread. */
+static int starve(struct trial *t, struct error *err)
+{
+    struct saver_done done;
+    for (int64_t n = 0;; n++) {
+        struct error why = {0};
+        allocations_fail_after(n);
+        int status = save_begin(t, 1, &why);
+        if (status == 0)
+            status = saver_finish(t->saver, &why);
+        allocations_fail_after(-1);
+        CHECK(saver_progress(t->saver) == 0);
+        CHECK(saver_completed(t->saver, &done) == (status == 0));
+        if (status == 0)
+            return n > 20 ? 0 : failed_at(err, __LINE__, "there are allocations");
+        CHECK(why.kind == ERROR_RUN);
+        expect_no_leftover(t);
+    }
+}
+
+static int starve_at_birth(struct trial *t, struct error *err)
+{
+    const struct checkpoint_options options = {.output = t->output, .type = DTYPE_BF16, .file_limit = 1};
+    for (int64_t n = 0;; n++) {
+        struct error why = {0};
+        struct saver *s;
+        allocations_fail_after(n);
+        int status = saver_create(&s, t->engine, &options, t->thread, &why);
+        allocations_fail_after(-1);
+        if (status == 0) {
+            saver_free(s);
+            return n > 20 ? 0 : failed_at(err, __LINE__, "there are allocations");
+        }
+        CHECK(why.kind == ERROR_RUN && s == NULL);
+    }
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    struct trial t = {.work = starve};
+    output_make(&t, "starved");
+    run(1, &t);
+    expect_checkpoint(&t, 1, true);
+    t.work = starve_at_birth;
+    run(1, &t);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_overlap), TEST(test_idle_ranks),    TEST(test_follow),
-        TEST(test_failing), TEST(test_begin_nowhere), TEST(test_abandon),
+        TEST(test_overlap),       TEST(test_idle_ranks), TEST(test_follow),        TEST(test_failing),
+        TEST(test_begin_nowhere), TEST(test_abandon),    TEST(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
