@@ -37,6 +37,7 @@ struct saver {
     /* What is told of it. */
     int64_t bytes;
     double began, held;
+    double ended; /* the thread's until its job is over */
     bool completed;
     struct saver_done done;
 };
@@ -179,6 +180,7 @@ static void seal_job(void *context)
 {
     struct saver *s = context;
     s->status = checkpoint_draft_seal(&s->draft, s->sets, s->set_count, &s->error);
+    s->ended = clock_seconds();
 }
 
 static void write_job(void *context)
@@ -337,10 +339,12 @@ int saver_advance(struct saver *s, int64_t agreed, struct error *err)
             background_start(s->thread, seal_job, s);
         return 0;
     }
+    /* Rank 0 knows when; the others hear of it at the end of a step. */
+    double seconds = (is_root(s) ? s->ended : clock_seconds()) - s->began;
     s->done = (struct saver_done){.step = s->draft.state.step,
                                   .bytes = s->bytes,
-                                  .seconds = clock_seconds() - s->began,
-                                  .held = s->held};
+                                  .seconds = seconds,
+                                  .held = s->held < seconds ? s->held : seconds};
     snprintf(s->done.path, sizeof s->done.path, "%s", s->draft.final);
     s->completed = true;
     end(s);

@@ -138,8 +138,9 @@ check "… on each rank its own" test "$(grep -c pwrite calls-3-other)" -lt "$(g
 
 # points RANKS THREAD STRIDE KINDS: one of each kind (call and sort of file), and one in a few of the rest.
 points() {
-    sed -E 's/\.tmp-[0-9]+//g; s/ [^ ]*tfevents.*/ events/; s/ [^ ]*\.safetensors$/ tensors/
-        s/ [^ ]*checkpoint-0000[0-9]*\/.*\.(json|yaml)$/ file/; s/^([0-9]+) /\1 \1 /' "calls-$1-$2" |
+    sed -E 's/\.tmp-[0-9]+//g; s/ [^ ]*tfevents.*/ events/; s/(unlinkat) [^ ]*tmp-old\/.*/\1 old/
+        s/ [^ ]*\.safetensors$/ tensors/; s/ [^ ]*checkpoint-0000[0-9]*\/.*\.(json|yaml)$/ file/
+        s/checkpoint-0000[0-9]*/checkpoint/; s/^([0-9]+) /\1 \1 /' "calls-$1-$2" |
         awk -v ranks="$1" -v thread="$2" -v stride="$3" -v kinds="$4" \
             '{n = $1; $1 = $2 = ""} (kinds && !seen[$0]++) || n % stride == 0 {print ranks, thread, n}'
 }
@@ -147,7 +148,9 @@ kinds=1
 [ -n "$slow" ] && kinds=0
 for ranks in 1 2 3; do
     for thread in main other; do
-        stride=$((ranks * (${#thread} - 3) * 37))
+        stride=47
+        [ "$thread" = main ] && stride=13
+        [ -n "$slow" ] && stride=$((3 * stride))
         [ -n "${TEST_WALK_ALL:-}" ] && stride=1
         points $ranks $thread $stride $((kinds * (ranks == 1)))
     done
