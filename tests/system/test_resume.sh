@@ -150,7 +150,7 @@ for ranks in 1 2 3; do
     for thread in main other; do
         stride=47
         [ "$thread" = main ] && stride=13
-        [ -n "$slow" ] && stride=$((3 * stride))
+        [ -n "$slow" ] && stride=$((2 * stride))
         [ -n "${TEST_WALK_ALL:-}" ] && stride=1
         points $ranks $thread $stride $((kinds * (ranks == 1)))
     done
