@@ -235,8 +235,12 @@ int weights_write_owned(const struct weights_layout *l, int i, const struct shar
         int64_t n = end - at < WEIGHTS_PIECE ? end - at : WEIGHTS_PIECE;
         if (shard_read(shard, kind, t->unit, t->param, at, n, buffers->values, err) != 0)
             return -1;
-        dtype_convert(l->type, buffers->converted, DTYPE_F32, buffers->values, n);
-        if (file_part_write(file, t->offset + dtype_bytes(l->type, at), buffers->converted,
+        const void *bytes = buffers->values;
+        if (l->type != DTYPE_F32) {
+            dtype_convert(l->type, buffers->converted, DTYPE_F32, buffers->values, n);
+            bytes = buffers->converted;
+        }
+        if (file_part_write(file, t->offset + dtype_bytes(l->type, at), bytes,
                             (size_t)dtype_bytes(l->type, n), err) != 0)
             return -1;
     }
