@@ -82,6 +82,8 @@ int cli_fail_list(struct cli *cli, const struct error_list *errors);
 /* Writes a result to standard output, with a newline at the end where there is none, and frees it. Returns
  * the exit status: 0, or 1 when building the text had run out of memory (which is reported). */
 int cli_print(struct cli *cli, struct strbuf *text);
+/* The same for a rank, whose errors are reported by those who started it: 0, or -1 with *err filled. */
+int cli_put(struct strbuf *text, struct error *err);
 /* Writes what is buffered for standard output. -1: it could not take all that was printed, which *err tells
  * and main no longer does. For ranks: what one of them had to say must be out before its work counts as done.
  */

@@ -323,8 +323,7 @@ static int finish(const struct evaluation *e, int *status, struct error *err)
         put_json(e, &text);
     else
         put_text(e, &text);
-    *status = cli_print(e->a->cli, &text);
-    return cli_flush(err);
+    return cli_put(&text, err) != 0 ? -1 : cli_flush(err);
 }
 
 static int body(struct comm *comm, void *context, struct error *err)

@@ -333,12 +333,12 @@ static void write_ids(struct json_writer *w, const char *key, const struct token
     json_write_end(w);
 }
 
-static int report(struct generate_arguments *a, double seconds)
+static int report(struct generate_arguments *a, double seconds, struct error *err)
 {
     struct strbuf text = {0};
     if (!a->json) {
         strbuf_puts(&text, "\n");
-        return cli_print(a->cli, &text);
+        return cli_put(&text, err);
     }
     struct json_writer w;
     json_writer_start(&w, &text, 0);
@@ -349,7 +349,7 @@ static int report(struct generate_arguments *a, double seconds)
     json_write_string(&w, "finish", a->finish);
     json_write_double(&w, "seconds", seconds);
     json_write_end(&w);
-    return cli_print(a->cli, &text);
+    return cli_put(&text, err);
 }
 
 static int body(struct comm *comm, void *context, struct error *err)
@@ -361,10 +361,8 @@ static int body(struct comm *comm, void *context, struct error *err)
     if (status == 0)
         status = generate(a, comm, err);
     int signal = comm_stop_signal(comm);
-    if (status != 0)
+    if (status != 0 || report(a, clock_seconds() - start, err) != 0)
         status = (int)err->kind;
-    else
-        status = report(a, clock_seconds() - start);
     inference_close(&a->inference);
     return status == 0 && signal ? 128 + signal : status;
 }

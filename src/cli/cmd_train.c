@@ -163,14 +163,14 @@ static void say_plan(const struct train_arguments *a, const struct train_plan *p
     strbuf_free(&text);
 }
 
-static int print_plan(const struct train_arguments *a, const struct train_plan *plan)
+static int print_plan(const struct train_arguments *a, const struct train_plan *plan, struct error *err)
 {
     struct strbuf text = {0};
     if (a->json)
         plan_json(plan, &text);
     else
         plan_text(plan, &text);
-    return cli_print(a->cli, &text);
+    return cli_put(&text, err);
 }
 
 static void report_json(const struct train_report *r, struct strbuf *out)
@@ -191,7 +191,7 @@ static void report_json(const struct train_report *r, struct strbuf *out)
     json_write_end(&w);
 }
 
-static int say_report(const struct train_arguments *a, const struct train_report *r)
+static int say_report(const struct train_arguments *a, const struct train_report *r, struct error *err)
 {
     char time[32];
     const struct log *log = &a->cli->log;
@@ -210,7 +210,7 @@ static int say_report(const struct train_arguments *a, const struct train_report
         return 0;
     struct strbuf text = {0};
     report_json(r, &text);
-    return cli_print(a->cli, &text);
+    return cli_put(&text, err);
 }
 
 static int refuse_size(const struct train_plan *plan, struct error *err)
@@ -237,10 +237,8 @@ static int train_body(struct comm *comm, void *context, struct error *err)
         return status;
     }
     if (a->dry_run || a->plan) {
-        status = root ? print_plan(a, plan) : 0;
-        if (status == 0 && cli_flush(err) != 0)
-            status = (int)err->kind;
-        if (status == 0 && a->dry_run && refuse_size(plan, err) != 0)
+        if ((root && print_plan(a, plan, err) != 0) || cli_flush(err) != 0 ||
+            (a->dry_run && refuse_size(plan, err) != 0))
             status = (int)err->kind;
         train_free(run);
         return status;
@@ -248,11 +246,9 @@ static int train_body(struct comm *comm, void *context, struct error *err)
     struct train_report report = {0};
     if (root)
         say_plan(a, plan);
-    if (refuse_size(plan, err) != 0 || train_execute(run, &report, err) != 0)
-        status = (int)err->kind;
-    else if (root)
-        status = say_report(a, &report);
-    if (status == 0 && cli_flush(err) != 0) /* a rank's words are known to be said when it ends well */
+    /* A rank's words are known to be said when it ends well. */
+    if (refuse_size(plan, err) != 0 || train_execute(run, &report, err) != 0 ||
+        (root && say_report(a, &report, err) != 0) || cli_flush(err) != 0)
         status = (int)err->kind;
     train_free(run);
     return status != 0 ? status : report.stop_signal ? 128 + report.stop_signal : 0;

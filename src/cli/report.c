@@ -89,20 +89,24 @@ double cli_parse_double(struct argp_state *state, const char *name, const char *
     return value;
 }
 
-int cli_print(struct cli *cli, struct strbuf *text)
+int cli_put(struct strbuf *text, struct error *err)
 {
     int status = 0;
-    if (text->failed) {
-        struct error err;
-        error_memory(&err, text->length, "the result");
-        status = cli_fail(cli, &err);
-    } else if (text->length > 0) {
+    if (text->failed)
+        status = error_memory(err, text->length, "the result");
+    else if (text->length > 0) {
         fwrite(text->data, 1, text->length, stdout);
         if (text->data[text->length - 1] != '\n')
             putc('\n', stdout);
     }
     strbuf_free(text);
     return status;
+}
+
+int cli_print(struct cli *cli, struct strbuf *text)
+{
+    struct error err;
+    return cli_put(text, &err) == 0 ? 0 : cli_fail(cli, &err);
 }
 
 bool cli_output_failed(void)

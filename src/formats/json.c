@@ -61,8 +61,6 @@ static void widen_integers(const char *text, size_t size, struct strbuf *out)
 
 static int parse_failure(const char *name, int64_t line, const json_error_t *problem, struct error *err)
 {
-    if (json_error_code(problem) == json_error_out_of_memory)
-        return error_set(err, ERROR_RUN, name, NULL, "cannot allocate memory for the JSON tree");
     char where[sizeof err->where];
     snprintf(where, sizeof where, "%s:%" PRId64 ":%d", name,
              line - 1 + (problem->line > 0 ? problem->line : 1), problem->column > 0 ? problem->column : 1);
@@ -70,6 +68,19 @@ static int parse_failure(const char *name, int64_t line, const json_error_t *pro
                              ? "convert the text to UTF-8"
                              : "correct the text at this place";
     return error_set(err, ERROR_INPUT, where, remedy, "this is not valid JSON: %s", problem->text);
+}
+
+/* json_loadb. Where jansson (2.14) cannot enlarge the text of a string or number, it loses a character and
+ * goes on; only the allocator's errno tells. */
+static json_t *load(const char *text, size_t size, bool *no_memory, json_error_t *problem)
+{
+    errno = 0;
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, problem);
+    *no_memory = errno == ENOMEM || (!root && json_error_code(problem) == json_error_out_of_memory);
+    if (!*no_memory)
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
 int json_parse(const char *name, int64_t line, const void *bytes, size_t size, json_t **out,
@@ -89,19 +100,22 @@ int json_parse(const char *name, int64_t line, const void *bytes, size_t size, j
         snprintf(where, sizeof where, "%s:%" PRId64, name, line);
         return error_set(err, ERROR_INPUT, where, NULL, "expected a JSON value, found nothing");
     }
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_error_t problem;
-    *out = json_loadb(text, size, flags, &problem);
-    if (*out == NULL && json_error_code(&problem) == json_error_numeric_overflow) {
+    bool no_memory;
+    *out = load(text, size, &no_memory, &problem);
+    if (*out == NULL && !no_memory && json_error_code(&problem) == json_error_numeric_overflow) {
         struct strbuf wide = {0};
         widen_integers(text, size, &wide);
         if (wide.failed) {
             strbuf_free(&wide);
             return error_memory(err, size, "JSON text");
         }
-        *out = json_loadb(wide.data, wide.length, flags, &problem);
+        *out = load(wide.data, wide.length, &no_memory, &problem);
         strbuf_free(&wide);
     }
+    if (no_memory)
+        return error_set(err, ERROR_RUN, name, "free some memory, or ask for less",
+                         "cannot allocate memory for the JSON tree");
     return *out != NULL ? 0 : parse_failure(name, line, &problem, err);
 }
 

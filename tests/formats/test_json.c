@@ -5,6 +5,8 @@
 
 #include "base/file.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void assert_refused(const char *text, size_t size, const char *where, const char *what)
@@ -263,6 +265,42 @@ static void out_of_memory(void **state)
     json_close(&doc);
 }
 
+static int jansson_left;
+
+static void *jansson_alloc(size_t size)
+{
+    return jansson_left-- == 0 ? (errno = ENOMEM, NULL) : malloc(size);
+}
+
+/* One allocation of the library fails: nothing of a text is lost without a word. */
+static void out_of_memory_in_the_library(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"key\": [\"a string that is longer than sixteen bytes\", true]}";
+    json_malloc_t allocate;
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    json_set_alloc_funcs(jansson_alloc, free);
+    int n = 0;
+    for (;; n++) {
+        json_t *value;
+        struct error err;
+        jansson_left = n;
+        int status = json_parse("f.json", 1, text, sizeof text - 1, &value, &err);
+        bool failed = jansson_left < 0;
+        if (status == 0)
+            json_decref(value);
+        if (!failed)
+            break;
+        assert_int_equal(status, -1);
+        assert_null(value);
+        assert_int_equal(err.kind, ERROR_RUN);
+        assert_string_equal(err.what, "cannot allocate memory for the JSON tree");
+    }
+    assert_true(n > 5);
+    json_set_alloc_funcs(allocate, release);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +314,7 @@ int main(void)
         cmocka_unit_test(values_and_fallbacks),
         cmocka_unit_test(files),
         cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory_in_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
