@@ -406,10 +406,16 @@ int file_hash(const char *path, int64_t *bytes, uint64_t *hash, struct error *er
     return status;
 }
 
+bool file_says_absent(int errnum)
+{
+    return errnum == ENOENT || errnum == ENOTDIR || errnum == EACCES || errnum == ELOOP ||
+           errnum == ENAMETOOLONG;
+}
+
 bool file_exists(const char *path)
 {
     struct stat info;
-    return stat(path, &info) == 0;
+    return stat(path, &info) == 0 || !file_says_absent(errno);
 }
 
 bool file_is_directory(const char *path)
@@ -495,6 +501,17 @@ int file_rename(const char *from, const char *to, struct error *err)
     return sync_parent(to, err);
 }
 
+int file_next_name(DIR *directory, const char *path, const char **name, struct error *err)
+{
+    struct dirent *entry;
+    do {
+        errno = 0;
+        entry = readdir(directory);
+    } while (entry && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    *name = entry ? entry->d_name : NULL;
+    return !entry && errno != 0 ? error_errno(err, errno, path, "read this directory") : 0;
+}
+
 static int remove_at(int directory, const char *name, const char *path, struct error *err);
 
 /* Removes what is in the directory `fd`, which it closes. */
@@ -506,21 +523,14 @@ static int remove_entries(int fd, const char *path, struct error *err)
         close(fd);
         return error_errno(err, why, path, "read this directory");
     }
-    int status = 0;
-    while (status == 0) {
-        errno = 0;
-        struct dirent *entry = readdir(stream);
-        if (!entry) {
-            if (errno != 0)
-                status = error_errno(err, errno, path, "read this directory");
-            break;
-        }
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        char *inner = file_join(path, entry->d_name);
-        status = inner ? remove_at(dirfd(stream), entry->d_name, inner, err)
-                       : error_memory(err, strlen(path), path);
+    const char *name;
+    int status;
+    while ((status = file_next_name(stream, path, &name, err)) == 0 && name) {
+        char *inner = file_join(path, name);
+        status = inner ? remove_at(dirfd(stream), name, inner, err) : error_memory(err, strlen(path), path);
         free(inner);
+        if (status != 0)
+            break;
     }
     closedir(stream);
     return status;

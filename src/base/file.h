@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,8 +66,15 @@ int file_part_close(struct file_part *f, struct error *err);
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
 int file_hash(const char *path, int64_t *bytes, uint64_t *hash, struct error *err);
 
+/* Also true where it cannot be told (a device fails, memory runs out): using the file then says why. */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
+/* An errno value of a function that looks at a path: it says that nothing can be reached there, rather than
+ * that looking has failed. */
+bool file_says_absent(int errnum);
+/* The next name in an open directory, "." and ".." left out, valid until the next call; *name is NULL at the
+ * end. `path` is that of the directory, in messages. */
+int file_next_name(DIR *directory, const char *path, const char **name, struct error *err);
 /* mkdir -p. */
 int file_make_directories(const char *path, struct error *err);
 /* That `path` is a directory in which files can be made, or can become one, as far as it shows without

@@ -191,12 +191,24 @@ static int inspect_safetensors(const struct inspect_arguments *a, struct strbuf 
 
 /* ---- a directory ---- */
 
-static bool holds(const char *directory, const char *name)
+/* Sets *there when the directory holds a file of this name. */
+static int holds(const char *directory, const char *name, bool *there, struct error *err)
 {
     char *path = file_join(directory, name);
-    bool there = path && file_exists(path);
+    if (!path)
+        return error_memory(err, strlen(directory), "a path");
+    *there = *there || file_exists(path);
     free(path);
-    return there;
+    return 0;
+}
+
+/* What is wrong with the input is shown; that looking at it failed ends the verb. */
+static int pass_on(const struct error *problem, struct error *err)
+{
+    if (problem->kind == ERROR_INPUT)
+        return 0;
+    *err = *problem;
+    return -1;
 }
 
 static int open_config(struct directory_contents *d, const char *path, struct error *err)
@@ -210,17 +222,21 @@ static int open_config(struct directory_contents *d, const char *path, struct er
         return error_set(err, ERROR_INPUT, d->config.name, "check the file",
                          "expected a JSON object, found %s", json_kind_name(d->config.root));
     /* Of a family that is not known here, tensors and keys can be shown all the same. */
-    if (model_load_config(&d->model, path, NULL, &d->model_error) != 0)
-        d->model = NULL;
-    return 0;
+    if (model_load_config(&d->model, path, NULL, &d->model_error) == 0)
+        return 0;
+    d->model = NULL;
+    return pass_on(&d->model_error, err);
 }
 
-static int open_tokenizer(struct directory_contents *d, const char *path, const struct log *log)
+static int open_tokenizer(struct directory_contents *d, const char *path, const struct log *log,
+                          struct error *err)
 {
     struct tokenizer *tokenizer;
-    struct error err;
-    if (tokenizer_load(path, &tokenizer, &err) != 0) {
-        log_warning(log, "the tokenizer cannot be used: %s: %s", err.where, err.what);
+    struct error problem;
+    if (tokenizer_load(path, &tokenizer, &problem) != 0) {
+        if (pass_on(&problem, err) != 0)
+            return -1;
+        log_warning(log, "the tokenizer cannot be used: %s: %s", problem.where, problem.what);
         return 0;
     }
     d->has_tokenizer = true;
@@ -235,19 +251,22 @@ static int open_directory(struct directory_contents *d, const struct inspect_arg
                           const struct log *log, struct error *err)
 {
     const char *path = a->path;
-    d->has_config = holds(path, "config.json");
-    d->has_weights = holds(path, "model.safetensors") || holds(path, "model.safetensors.index.json");
-    d->has_training = holds(path, "training/manifest.json");
-    bool tokenizer = holds(path, "tokenizer.json") || holds(path, "vocab.json");
+    bool tokenizer = false, last = false;
+    if (holds(path, "config.json", &d->has_config, err) != 0 ||
+        holds(path, "model.safetensors", &d->has_weights, err) != 0 ||
+        holds(path, "model.safetensors.index.json", &d->has_weights, err) != 0 ||
+        holds(path, "training/manifest.json", &d->has_training, err) != 0 ||
+        holds(path, "tokenizer.json", &tokenizer, err) != 0 ||
+        holds(path, "vocab.json", &tokenizer, err) != 0 || holds(path, "last", &last, err) != 0)
+        return -1;
     if (!d->has_config && !d->has_weights && !d->has_training && !tokenizer)
         return error_set(err, ERROR_INPUT, path,
-                         holds(path, "last")
-                             ? "this is the output of a run: inspect its checkpoints, as in last"
-                             : "give a model directory, a checkpoint, a safetensors or an event file",
+                         last ? "this is the output of a run: inspect its checkpoints, as in last"
+                              : "give a model directory, a checkpoint, a safetensors or an event file",
                          "there is no config.json, no model.safetensors and no tokenizer in this directory");
     if ((d->has_config && open_config(d, path, err) != 0) ||
         (d->has_weights && safetensors_set_open(&d->weights, path, err) != 0) ||
-        (tokenizer && open_tokenizer(d, path, log) != 0) ||
+        (tokenizer && open_tokenizer(d, path, log, err) != 0) ||
         (d->has_training && checkpoint_read_state(path, &d->state, err) != 0))
         return -1;
     if (a->verify && !d->has_training)

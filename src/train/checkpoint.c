@@ -199,11 +199,12 @@ int checkpoint_list(const char *output, struct checkpoint_listing *out, struct e
     DIR *directory = opendir(output);
     if (!directory)
         return errno == ENOENT ? 0 : error_errno(err, errno, output, "read the run's directory");
-    int status = 0;
-    for (struct dirent *entry; status == 0 && (entry = readdir(directory));) {
-        int64_t step = step_of(entry->d_name);
-        if (step >= 0)
-            status = listing_add(out, output, entry->d_name, step, err);
+    const char *name;
+    int status;
+    while ((status = file_next_name(directory, output, &name, err)) == 0 && name) {
+        int64_t step = step_of(name);
+        if (step >= 0 && (status = listing_add(out, output, name, step, err)) != 0)
+            break;
     }
     closedir(directory);
     if (status != 0)

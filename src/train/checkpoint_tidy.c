@@ -60,13 +60,16 @@ static int remove_entries(const char *output, bool (*wanted)(const char *name), 
     DIR *directory = opendir(output);
     if (!directory)
         return errno == ENOENT ? 0 : error_errno(err, errno, output, "read the run's directory");
-    int status = 0;
-    for (struct dirent *entry; status == 0 && (entry = readdir(directory));) {
-        if (!wanted(entry->d_name))
+    const char *name;
+    int status;
+    while ((status = file_next_name(directory, output, &name, err)) == 0 && name) {
+        if (!wanted(name))
             continue;
-        char *path = file_join(output, entry->d_name);
+        char *path = file_join(output, name);
         status = path ? file_remove_tree(path, err) : error_memory(err, 0, "a path");
         free(path);
+        if (status != 0)
+            break;
     }
     closedir(directory);
     return status;

@@ -14,17 +14,26 @@
 /* Room for any line, made before the first step: steps allocate nothing. */
 enum { LINE_BYTES = 1023 };
 
-/* The step that a line of metrics.jsonl is about, and whether it tells an evaluation; -1: no such line. */
-static int64_t line_step(const char *line, size_t n, bool *evaluation)
+/* The step that a line of metrics.jsonl is about, -1 where it is no such line, and whether it tells an
+ * evaluation. Fails only where the line could not be looked at. */
+static int line_step(const char *line, size_t n, int64_t *step, bool *evaluation, struct error *err)
 {
     json_t *value = NULL;
-    if (json_parse("metrics.jsonl", 1, line, n, &value, NULL) != 0)
+    struct error local;
+    *step = -1;
+    if (json_parse("metrics.jsonl", 1, line, n, &value, &local) != 0) {
+        if (local.kind == ERROR_INPUT)
+            return 0;
+        if (err)
+            *err = local;
         return -1;
-    const json_t *step = json_object_get(value, "step");
-    int64_t s = json_is_integer(step) ? json_integer_value(step) : -1;
+    }
+    const json_t *number = json_object_get(value, "step");
+    if (json_is_integer(number))
+        *step = json_integer_value(number);
     *evaluation = json_object_get(value, "eval_loss") != NULL;
     json_decref(value);
-    return s;
+    return 0;
 }
 
 /* Keeps the lines of steps up to `step`: those after it will be written again. */
@@ -41,7 +50,11 @@ static int cut_back(const char *path, int64_t step, int64_t *last_evaluation, st
         const char *newline = memchr(text + at, '\n', n - at);
         size_t length = newline ? (size_t)(newline - (text + at)) + 1 : n - at;
         bool evaluation = false;
-        int64_t s = newline ? line_step(text + at, length, &evaluation) : -1;
+        int64_t s = -1;
+        if (newline && line_step(text + at, length, &s, &evaluation, err) != 0) {
+            free(text);
+            return -1;
+        }
         if (s >= 0 && s <= step) {
             if (evaluation)
                 *last_evaluation = s;

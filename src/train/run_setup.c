@@ -318,21 +318,35 @@ static bool is_ours(const char *name)
 }
 
 /* OUTPUT holds a run when it has metrics or a checkpoint. */
-static bool holds_run(const char *output)
+static int holds_run(const char *output, bool *found, struct error *err)
 {
+    const char *name;
+    int status;
+    *found = false;
     DIR *directory = opendir(output);
-    bool found = false;
-    for (struct dirent *entry; directory && !found && (entry = readdir(directory));)
-        found = is_ours(entry->d_name) && strcmp(entry->d_name, "stop") != 0;
-    if (directory)
-        closedir(directory);
-    return found;
+    if (!directory)
+        return file_says_absent(errno) ? 0 : error_errno(err, errno, output, "read this directory");
+    while ((status = file_next_name(directory, output, &name, err)) == 0 && name && !*found)
+        *found = is_ours(name) && strcmp(name, "stop") != 0;
+    closedir(directory);
+    return status;
+}
+
+/* realpath; *out stays NULL where nothing is. */
+static int real_path(const char *path, char **out, struct error *err)
+{
+    *out = path ? realpath(path, NULL) : NULL;
+    return !path || *out || file_says_absent(errno) ? 0
+                                                    : error_errno(err, errno, path, "find out where it is");
 }
 
 /* What this run reads must not lie where it removes and replaces: in a checkpoint of its own OUTPUT. */
 static int check_input(const struct train_run *run, const char *path, struct error *err)
 {
-    char *output = realpath(run->options->output, NULL), *input = path ? realpath(path, NULL) : NULL;
+    char *output = NULL, *input = NULL;
+    int status = real_path(run->options->output, &output, err);
+    if (status == 0)
+        status = real_path(path, &input, err);
     size_t n = output ? strlen(output) : 0;
     bool inside = false;
     if (output && input && strncmp(input, output, n) == 0 && input[n] == '/') {
@@ -341,6 +355,8 @@ static int check_input(const struct train_run *run, const char *path, struct err
     }
     free(output);
     free(input);
+    if (status != 0)
+        return -1;
     return inside ? error_set(err, ERROR_INPUT, path, "choose another output, or move it away first",
                               "the run is to start from this, and would remove it from its output %s",
                               run->options->output)
@@ -444,14 +460,22 @@ static int check_place(const struct train_run *run, struct error *err)
 }
 
 /* OUTPUT/checkpoint-N, under whatever path it was named. */
-static bool is_inside(const char *checkpoint, const char *output)
+static int is_inside(const char *checkpoint, const char *output, bool *inside, struct error *err)
 {
     char *parent = file_join(checkpoint, "..");
     struct stat a, b;
-    bool inside = parent && stat(parent, &a) == 0 && stat(output, &b) == 0 && a.st_dev == b.st_dev &&
-                  a.st_ino == b.st_ino;
+    int status = 0;
+    *inside = false;
+    if (!parent)
+        return error_memory(err, strlen(checkpoint), "a path");
+    if (stat(parent, &a) != 0)
+        status = error_errno(err, errno, parent, "look at this directory");
+    else if (stat(output, &b) == 0)
+        *inside = a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    else if (!file_says_absent(errno))
+        status = error_errno(err, errno, output, "look at this directory");
     free(parent);
-    return inside;
+    return status;
 }
 
 static int look_at_output(struct train_run *run, struct error *err)
@@ -461,7 +485,10 @@ static int look_at_output(struct train_run *run, struct error *err)
     if (there && !file_is_directory(o->output))
         return error_set(err, ERROR_INPUT, o->output, "choose another output",
                          "this is a file, not a directory");
-    if (!o->resume && !o->overwrite && holds_run(o->output))
+    bool taken = false;
+    if (!o->resume && !o->overwrite && holds_run(o->output, &taken, err) != 0)
+        return -1;
+    if (taken)
         return error_set(err, ERROR_INPUT, o->output,
                          "go on with --resume, start again with --overwrite, or choose another output",
                          "this directory holds a run");
@@ -475,7 +502,8 @@ static int look_at_output(struct train_run *run, struct error *err)
     }
     if (!run->resume_from)
         return check_inputs(run, err);
-    run->resume_inside = is_inside(run->resume_from, o->output);
+    if (is_inside(run->resume_from, o->output, &run->resume_inside, err) != 0)
+        return -1;
     return check_place(run, err);
 }
 
@@ -489,16 +517,19 @@ int run_check_output(struct train_run *run, struct error *err)
 /* --overwrite: removes what a run leaves, and nothing else. */
 static int remove_run(const char *output, struct error *err)
 {
-    int status = 0;
+    const char *name;
+    int status;
     DIR *directory = opendir(output);
     if (!directory)
         return error_errno(err, errno, output, "read the directory");
-    for (struct dirent *entry; status == 0 && (entry = readdir(directory));) {
-        bool ours = is_ours(entry->d_name);
-        char *path = ours ? file_join(output, entry->d_name) : NULL;
-        if (ours)
-            status = path ? file_remove_tree(path, err) : error_memory(err, 0, "a path");
+    while ((status = file_next_name(directory, output, &name, err)) == 0 && name) {
+        if (!is_ours(name))
+            continue;
+        char *path = file_join(output, name);
+        status = path ? file_remove_tree(path, err) : error_memory(err, 0, "a path");
         free(path);
+        if (status != 0)
+            break;
     }
     closedir(directory);
     return status;
@@ -517,9 +548,12 @@ static int claim_output(struct train_run *run, struct error *err)
     }
     if (lock_output(run, err) != 0)
         return -1;
-    return holds_run(output) ? error_set(err, ERROR_INPUT, output, "look at it, then start again",
-                                         "another run has begun in this directory meanwhile")
-                             : 0;
+    bool taken;
+    if (holds_run(output, &taken, err) != 0)
+        return -1;
+    return taken ? error_set(err, ERROR_INPUT, output, "look at it, then start again",
+                             "another run has begun in this directory meanwhile")
+                 : 0;
 }
 
 /* Makes OUTPUT agree with where the run begins. */

@@ -4,22 +4,24 @@
  * fail.
  *
  *     FAULT_PROGRAM  only a process of this program (the end of its path) is looked at
- *     FAULT_LIST     a file to which a line "PROCESS FUNCTION MODULE+OFFSET COUNT" is appended at the first,
+ *     FAULT_LIST     a file to which a line "PROCESS FUNCTION PLACE COUNT" is appended at the first,
  *                    second, fourth, eighth … call of each place
- *     FAULT_AT       "PROCESS FUNCTION MODULE+OFFSET COUNT", as listed: this call fails, once
+ *     FAULT_AT       "PROCESS FUNCTION PLACE COUNT", as listed: this call fails, once
  *     FAULT_DONE     a file that is made when it has failed
  *
- * A place is what a call returns to: MODULE is the program, or a library that allocates on its behalf and
- * reports it when it cannot (`libraries` below); calls made by other libraries are left alone. The offset is
- * the address within the module, the same in every run; `addr2line -fie PROGRAM OFFSET` names it.
- * PROCESS is rank0, rank1 … for what the program has forked, and under an MPI launcher; else main.
- * Programs that the program starts are left alone.
+ * A place is where a call returns to, and where its callers in the program return to, DEPTH of them at most:
+ * MODULE+OFFSET,OFFSET… MODULE is the program, or a library that allocates on its behalf and reports it when
+ * it cannot (`libraries` below); calls made by other libraries are left alone. An offset is the address
+ * within the module, the further ones within the program, the same in every run; `addr2line -fie PROGRAM
+ * OFFSET` names it. PROCESS is rank0, rank1 … for what the program has forked, and under an MPI launcher;
+ * else main. Programs that the program starts are left alone.
  *
  * Calls that a process makes before main are not counted. It works under AddressSanitizer too: calls arrive
  * here first and go on to the sanitizer (verify_asan_link_order=0). */
 #include "faults.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
@@ -34,7 +36,7 @@
 static const char *const libraries[] = {"libjansson", "libyaml",       "libpcre2",   "libarchive",
                                         "libxxhash",  "libprotobuf-c", "libutf8proc"};
 
-enum { MODULES = 16, PLACES = 8192 };
+enum { MODULES = 16, PLACES = 65536, DEPTH = 4, FRAMES = 48 };
 
 struct module {
     char name[64];
@@ -48,9 +50,16 @@ static atomic_int armed;
 static char process[16] = "main";
 static int ranks; /* forked so far */
 static char list_path[PATH_MAX], done_path[PATH_MAX];
-static char wanted_process[16], wanted_function[64], wanted_place[128];
+static char wanted_process[16], wanted_function[64], wanted_place[256];
 static long wanted_count;
-/* Places called so far, by a hash: the key is the address and the function. */
+/* The place in question. */
+struct place {
+    const struct module *module;
+    uintptr_t address[DEPTH]; /* in the module; then in the program */
+    int depth;
+};
+
+/* Places called so far, by a hash of the addresses and the function. */
 static struct {
     _Atomic uint64_t key;
     atomic_long count;
@@ -102,7 +111,7 @@ __attribute__((constructor)) static void start(void)
     copy_variable("FAULT_LIST", list_path, sizeof list_path);
     copy_variable("FAULT_DONE", done_path, sizeof done_path);
     copy_variable("FAULT_AT", at, sizeof at);
-    if (sscanf(at, "%15s %63s %127s %ld", wanted_process, wanted_function, wanted_place, &wanted_count) != 4)
+    if (sscanf(at, "%15s %63s %255s %ld", wanted_process, wanted_function, wanted_place, &wanted_count) != 4)
         wanted_count = 0;
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     if (!rank)
@@ -110,6 +119,8 @@ __attribute__((constructor)) static void start(void)
     if (rank)
         snprintf(process, sizeof process, "rank%.8s", rank);
     unsetenv("LD_PRELOAD");
+    void *frames[1];
+    (void)backtrace(frames, 1); /* the first call loads a library */
     atomic_store(&armed, 1);
 }
 
@@ -131,40 +142,71 @@ static void append(const char *path, const char *text)
     syscall(SYS_close, fd);
 }
 
-/* How often this place has called the function, this time included. */
-static long count_call(const char *function, uintptr_t caller)
+static const struct module *module_of(uintptr_t address)
 {
-    unsigned char mixed = 0;
+    for (int i = 0; i < module_count; i++)
+        if (address >= modules[i].first && address < modules[i].end)
+            return &modules[i];
+    return NULL;
+}
+
+/* False for a call that does not concern us. */
+static int find_place(uintptr_t caller, struct place *out)
+{
+    *out = (struct place){.module = module_of(caller), .address = {caller}, .depth = 1};
+    if (!out->module)
+        return 0;
+    void *frames[FRAMES];
+    int n = backtrace(frames, FRAMES), i = 0;
+    while (i < n && (uintptr_t)frames[i] != caller)
+        i++;
+    for (i++; i < n && out->depth < DEPTH; i++)
+        if (module_of((uintptr_t)frames[i]) == modules)
+            out->address[out->depth++] = (uintptr_t)frames[i];
+    return 1;
+}
+
+/* How often this place has called the function, this time included. */
+static long count_call(const char *function, const struct place *place)
+{
+    uint64_t key = 1;
     for (const char *at = function; *at; at++)
-        mixed = (unsigned char)(31 * mixed + (unsigned char)*at);
-    uint64_t key = (uint64_t)caller << 8 | mixed;
-    for (uint64_t i = key * 0x9e3779b97f4a7c15u >> 40;; i++) {
+        key = (key ^ (unsigned char)*at) * 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < place->depth; i++)
+        key = (key ^ key >> 29 ^ place->address[i]) * 0x9e3779b97f4a7c15u;
+    key |= key == 0;
+    for (uint64_t i = key >> 40;; i++) {
         uint64_t found = 0;
         if (atomic_compare_exchange_strong(&places[i % PLACES].key, &found, key) || found == key)
             return atomic_fetch_add(&places[i % PLACES].count, 1) + 1;
     }
 }
 
+static void name_place(const struct place *place, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s+0x%lx", place->module->name,
+                     (unsigned long)(place->address[0] - place->module->base));
+    for (int i = 1; i < place->depth && n > 0 && (size_t)n < size; i++)
+        n += snprintf(out + n, size - (size_t)n, ",0x%lx",
+                      (unsigned long)(place->address[i] - modules[0].base));
+}
+
 static int fault_here(const char *function, const void *caller)
 {
-    uintptr_t address = (uintptr_t)caller;
-    const struct module *m = NULL;
-    for (int i = 0; !m && i < module_count; i++)
-        if (address >= modules[i].first && address < modules[i].end)
-            m = &modules[i];
-    if (!m)
+    struct place place;
+    if (!find_place((uintptr_t)caller, &place))
         return 0;
-    long count = count_call(function, address);
+    long count = count_call(function, &place);
     int listed = list_path[0] && (count & (count - 1)) == 0, wanted = count == wanted_count;
     if (!listed && !wanted)
         return 0;
-    char place[128], line[256];
-    snprintf(place, sizeof place, "%s+0x%lx", m->name, (unsigned long)(address - m->base));
-    snprintf(line, sizeof line, "%s %s %s %ld\n", process, function, place, count);
+    char name[256], line[400];
+    name_place(&place, name, sizeof name);
+    snprintf(line, sizeof line, "%s %s %s %ld\n", process, function, name, count);
     if (listed)
         append(list_path, line);
     if (!wanted || strcmp(process, wanted_process) != 0 || strcmp(function, wanted_function) != 0 ||
-        strcmp(place, wanted_place) != 0)
+        strcmp(name, wanted_place) != 0)
         return 0;
     append(done_path, line);
     return 1;
@@ -172,10 +214,13 @@ static int fault_here(const char *function, const void *caller)
 
 int fault_due(const char *function, int problem, const void *caller)
 {
-    if (atomic_load_explicit(&armed, memory_order_relaxed) == 0)
+    static _Thread_local int inside; /* backtrace may call what is counted */
+    if (inside || atomic_load_explicit(&armed, memory_order_relaxed) == 0)
         return 0;
+    inside = 1;
     int before = errno, due = fault_here(function, caller);
     errno = due ? problem : before;
+    inside = 0;
     return due;
 }
 
