@@ -3,6 +3,7 @@
 #include "support/cmocka.h"
 #include "support/scratch.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -413,6 +414,41 @@ static void remove_tree_stays_inside(void **state)
     assert_false(file_exists(kept));
 }
 
+static void names_in_a_directory(void **state)
+{
+    struct scratch *s = *state;
+    struct error err;
+    const char *name;
+    assert_int_equal(file_write_all(scratch_path(s, "one"), "1", 1, &err), 0);
+    DIR *directory = opendir(s->directory);
+    assert_non_null(directory);
+    assert_int_equal(file_next_name(directory, s->directory, &name, &err), 0);
+    assert_string_equal(name, "one");
+    assert_int_equal(file_next_name(directory, s->directory, &name, &err), 0);
+    assert_null(name);
+    closedir(directory);
+
+    /* One that cannot be read on is not taken for one that ends. */
+    directory = opendir(s->directory);
+    assert_non_null(directory);
+    close(dirfd(directory));
+    assert_int_equal(file_next_name(directory, s->directory, &name, &err), -1);
+    assert_null(name);
+    assert_string_equal(err.where, s->directory);
+    closedir(directory);
+}
+
+static void absent_or_unknown(void **state)
+{
+    (void)state;
+    static const int absent[] = {ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG};
+    static const int unknown[] = {EIO, ENOMEM, EMFILE, ESTALE};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        assert_true(file_says_absent(absent[i]));
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        assert_false(file_says_absent(unknown[i]));
+}
+
 static void free_space_of_paths_to_come(void **state)
 {
     struct scratch *s = *state;
@@ -464,6 +500,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(directories, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(directories_that_can_be_made, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(remove_tree_stays_inside, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(names_in_a_directory, open_scratch, close_scratch),
+        cmocka_unit_test(absent_or_unknown),
         cmocka_unit_test_setup_teardown(free_space_of_paths_to_come, open_scratch, close_scratch),
         cmocka_unit_test(joining),
         cmocka_unit_test(hash_is_xxh3),

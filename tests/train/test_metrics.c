@@ -7,6 +7,7 @@
 #include "train/metrics.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -226,6 +227,38 @@ static void test_torn(void **state)
     expect_contents(L1 L2);
 }
 
+static int json_left;
+
+static void *json_alloc(size_t size)
+{
+    return json_left-- == 0 ? (errno = ENOMEM, NULL) : malloc(size);
+}
+
+/* A line that could not be looked at for want of memory is not taken for a torn one: nothing is cut. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    json_malloc_t allocate;
+    json_free_t release;
+    struct error err;
+    int n = 0;
+    put(L1 L2 E2);
+    json_get_alloc_funcs(&allocate, &release);
+    json_set_alloc_funcs(json_alloc, free);
+    for (bool failed = true; failed; n++) {
+        struct metrics m;
+        json_left = n;
+        int status = metrics_open(&m, scratch.directory, 2, 1, false, &err);
+        failed = json_left < 0;
+        assert_int_equal(status, failed ? -1 : 0);
+        assert_true(!failed || err.kind == ERROR_RUN);
+        metrics_close(&m, NULL);
+        expect_contents(L1 L2 E2);
+    }
+    assert_true(n > 10);
+    json_set_alloc_funcs(allocate, release);
+}
+
 /* After a cut, new lines follow the kept ones. */
 static void test_append(void **state)
 {
@@ -296,9 +329,9 @@ static void test_tensorboard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_step_line),  TEST(test_every),    TEST(test_evaluation),
-        TEST(test_cut_back),   TEST(test_torn),     TEST(test_append),
-        TEST(test_not_finite), TEST(test_failures), TEST(test_tensorboard),
+        TEST(test_step_line), TEST(test_every),       TEST(test_evaluation), TEST(test_cut_back),
+        TEST(test_torn),      TEST(test_append),      TEST(test_no_memory),  TEST(test_not_finite),
+        TEST(test_failures),  TEST(test_tensorboard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
