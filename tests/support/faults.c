@@ -214,8 +214,10 @@ static int fault_here(const char *function, const void *caller)
 
 int fault_due(const char *function, int problem, const void *caller)
 {
-    static _Thread_local int inside; /* backtrace may call what is counted */
-    if (inside || atomic_load_explicit(&armed, memory_order_relaxed) == 0)
+    /* backtrace may call what is counted. (This model of access needs no function, which a sanitizer that is
+     * not yet ready would intercept.) */
+    static _Thread_local int inside __attribute__((tls_model("initial-exec")));
+    if (atomic_load_explicit(&armed, memory_order_relaxed) == 0 || inside)
         return 0;
     inside = 1;
     int before = errno, due = fault_here(function, caller);

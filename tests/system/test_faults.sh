@@ -5,15 +5,15 @@
 #
 # By default some places of each command are tried, chosen by TEST_SEED. All of them, by hand:
 #
-#     TEST_FAULT_ALL=1 ctest -R system.faults -V      (or this script, with the variables that CTest sets)
+#     TEST_FAULT_EVERY=1 ctest -R system.faults -V --timeout 100000
 #
+# (10: each tenth.) TEST_FAULT_REPORT=FILE: what goes wrong is written there, and where in the source that is.
 # TEST_FAULT_ONLY=REGEX keeps to places whose line "COMMAND PROCESS FUNCTION PLACE COUNT" matches.
 # shellcheck source=tests/system/interruption.sh
 . "$TEST_SOURCE/system/interruption.sh" || exit 1
 : "${TEST_FAULTS:?is to name libfaults.so}"
 cd "$(cd "$scratch" && pwd -P)" || exit 1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-all=${TEST_FAULT_ALL:-}
 tried=0
 
 # ---- what is needed: texts, a tokenizer, a model, an output with checkpoints ----
@@ -183,8 +183,8 @@ faults() {
     grep -E "${TEST_FAULT_ONLY:-.}" < <(sed "s/^/$name /" .places) | cut -d ' ' -f 2- >places
     count=$(wc -l <places)
     [ "$count" -gt 0 ] || return
-    every=1
-    [ -z "$all" ] && [ "$count" -gt "$some" ] && every=$((count / some))
+    every=$((count > some ? count / some : 1))
+    every=${TEST_FAULT_EVERY:-$every}
     at=$((RANDOM % every))
     mapfile -t lines < <(awk -v every="$every" -v at="$at" 'NR % every == at' places)
     tried=0
@@ -209,12 +209,13 @@ faults generate model 8 check_same "$TERCET" generate model --prompt The --max-t
 faults logits model 8 check_same "$TERCET" logits model --ids 1,2,3
 faults inspect model 8 check_same "$TERCET" inspect model --json
 faults events model 4 check_same "$TERCET" inspect events.out.tfevents.1 --json
+faults doctor base 4 true "$TERCET" doctor --quick --json
 faults version base 2 true "$TERCET" version --json
 
 if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && command -v mpirun >/dev/null &&
     mpirun --oversubscribe -n 2 true >/dev/null 2>&1; then
     launcher=(mpirun --oversubscribe -n 2 env)
-    [ -n "$all" ] || functions='^MPI_'
+    [ -n "${TEST_FAULT_EVERY:-}" ] || functions='^MPI_'
     faults mpirun base 6 from_nothing "$TERCET" train run.yaml --json
 else
     echo "# no MPI here: the runs under mpirun are left out"
