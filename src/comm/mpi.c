@@ -660,8 +660,9 @@ static int join(struct comm *c, struct mpi *m, struct error *err)
     int *tags = NULL, found = 0;
     *m = (struct mpi){.limit = INT_MAX, .tag_limit = 32767};
     *c = (struct comm){.ops = &mpi_ops, .name = mpi_ops.name, .transport = m};
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int code = MPI_Comm_rank(MPI_COMM_WORLD, &c->rank);
+    int code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_rank(MPI_COMM_WORLD, &c->rank);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_size(MPI_COMM_WORLD, &c->size);
     if (code == MPI_SUCCESS) /* these inherit the error handler */
@@ -670,10 +671,12 @@ static int join(struct comm *c, struct mpi *m, struct error *err)
         code = MPI_Comm_dup(MPI_COMM_WORLD, &m->messages);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_rank(local, &c->local_rank);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_size(local, &c->local_size);
     if (code != MPI_SUCCESS)
         return mpi_failed(c, code, "join the other ranks", err);
-    MPI_Comm_rank(local, &c->local_rank);
-    MPI_Comm_size(local, &c->local_size);
     MPI_Comm_free(&local);
     if (MPI_Comm_get_attr(m->messages, MPI_TAG_UB, &tags, &found) == MPI_SUCCESS && found)
         m->tag_limit = *tags;
@@ -738,8 +741,9 @@ int mpi_run(int started, const struct log *log, comm_body *body, void *context, 
         signals_restore(&signals);
         return ERROR_RUN;
     }
-    int size = 1;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int size = 0;
+    if (MPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS)
+        size = 0; /* join says why */
     if (started > 1 && size == 1) {
         status = ERROR_INPUT;
         if (comm_launcher_rank() == 0)

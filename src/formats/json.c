@@ -1,6 +1,7 @@
 #include "formats/json.h"
 
 #include "base/file.h"
+#include "formats/json_load.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -70,19 +71,6 @@ static int parse_failure(const char *name, int64_t line, const json_error_t *pro
     return error_set(err, ERROR_INPUT, where, remedy, "this is not valid JSON: %s", problem->text);
 }
 
-/* json_loadb. Where jansson (2.14) cannot enlarge the text of a string or number, it loses a character and
- * goes on; only the allocator's errno tells. */
-static json_t *load(const char *text, size_t size, bool *no_memory, json_error_t *problem)
-{
-    errno = 0;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, problem);
-    *no_memory = errno == ENOMEM || (!root && json_error_code(problem) == json_error_out_of_memory);
-    if (!*no_memory)
-        return root;
-    json_decref(root);
-    return NULL;
-}
-
 int json_parse(const char *name, int64_t line, const void *bytes, size_t size, json_t **out,
                struct error *err)
 {
@@ -102,7 +90,7 @@ int json_parse(const char *name, int64_t line, const void *bytes, size_t size, j
     }
     json_error_t problem;
     bool no_memory;
-    *out = load(text, size, &no_memory, &problem);
+    *out = json_load(text, size, &no_memory, &problem);
     if (*out == NULL && !no_memory && json_error_code(&problem) == json_error_numeric_overflow) {
         struct strbuf wide = {0};
         widen_integers(text, size, &wide);
@@ -110,7 +98,7 @@ int json_parse(const char *name, int64_t line, const void *bytes, size_t size, j
             strbuf_free(&wide);
             return error_memory(err, size, "JSON text");
         }
-        *out = load(wide.data, wide.length, &no_memory, &problem);
+        *out = json_load(wide.data, wide.length, &no_memory, &problem);
         strbuf_free(&wide);
     }
     if (no_memory)

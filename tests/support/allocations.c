@@ -6,6 +6,7 @@
 
 static _Atomic int64_t count;
 static _Atomic int64_t left = -1;
+static atomic_bool once;
 
 int64_t allocations_count(void)
 {
@@ -14,6 +15,13 @@ int64_t allocations_count(void)
 
 void allocations_fail_after(int64_t n)
 {
+    atomic_store(&once, false);
+    atomic_store(&left, n);
+}
+
+void allocations_fail_once(int64_t n)
+{
+    atomic_store(&once, true);
     atomic_store(&left, n);
 }
 
@@ -25,6 +33,8 @@ static bool granted(void)
         if (atomic_compare_exchange_weak(&left, &now, now - 1))
             return true;
     }
+    if (now == 0 && atomic_load(&once))
+        atomic_store(&left, -1);
     return now < 0;
 }
 

@@ -19,5 +19,7 @@
 int64_t allocations_count(void);
 /* n more succeed, then all fail. Negative: none fails. */
 void allocations_fail_after(int64_t n);
+/* n more succeed, then one fails. */
+void allocations_fail_once(int64_t n);
 
 #endif

@@ -9,12 +9,13 @@
  *     FAULT_AT       "PROCESS FUNCTION PLACE COUNT", as listed: this call fails, once
  *     FAULT_DONE     a file that is made when it has failed
  *
- * A place is where a call returns to, and where its callers in the program return to, DEPTH of them at most:
- * MODULE+OFFSET,OFFSET… MODULE is the program, or a library that allocates on its behalf and reports it when
- * it cannot (`libraries` below); calls made by other libraries are left alone. An offset is the address
- * within the module, the further ones within the program, the same in every run; `addr2line -fie PROGRAM
- * OFFSET` names it. PROCESS is rank0, rank1 … for what the program has forked, and under an MPI launcher;
- * else main. Programs that the program starts are left alone.
+ * A place is where a call returns to, and where its callers return to, DEPTH in all: MODULE+OFFSET,+OFFSET…
+ * MODULE is the program (further on it is left out), or a library that allocates on its behalf and reports it
+ * when it cannot (`libraries` below); calls made by other libraries are left alone. An offset is the address
+ * within the module, the same in every run; `addr2line -fie PROGRAM OFFSET` names it.
+ *
+ * PROCESS is rank0, rank1 … for what the program has forked, and under an MPI launcher; else main. Programs
+ * that the program starts are left alone.
  *
  * Calls that a process makes before main are not counted. It works under AddressSanitizer too: calls arrive
  * here first and go on to the sanitizer (verify_asan_link_order=0). */
@@ -36,7 +37,7 @@
 static const char *const libraries[] = {"libjansson", "libyaml",       "libpcre2",   "libarchive",
                                         "libxxhash",  "libprotobuf-c", "libutf8proc"};
 
-enum { MODULES = 16, PLACES = 65536, DEPTH = 4, FRAMES = 48 };
+enum { MODULES = 16, PLACES = 65536, DEPTH = 6, FRAMES = 64 };
 
 struct module {
     char name[64];
@@ -50,12 +51,11 @@ static atomic_int armed;
 static char process[16] = "main";
 static int ranks; /* forked so far */
 static char list_path[PATH_MAX], done_path[PATH_MAX];
-static char wanted_process[16], wanted_function[64], wanted_place[256];
+static char wanted_process[16], wanted_function[64], wanted_place[400];
 static long wanted_count;
 /* The place in question. */
 struct place {
-    const struct module *module;
-    uintptr_t address[DEPTH]; /* in the module; then in the program */
+    uintptr_t address[DEPTH];
     int depth;
 };
 
@@ -111,7 +111,7 @@ __attribute__((constructor)) static void start(void)
     copy_variable("FAULT_LIST", list_path, sizeof list_path);
     copy_variable("FAULT_DONE", done_path, sizeof done_path);
     copy_variable("FAULT_AT", at, sizeof at);
-    if (sscanf(at, "%15s %63s %255s %ld", wanted_process, wanted_function, wanted_place, &wanted_count) != 4)
+    if (sscanf(at, "%15s %63s %399s %ld", wanted_process, wanted_function, wanted_place, &wanted_count) != 4)
         wanted_count = 0;
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     if (!rank)
@@ -153,15 +153,15 @@ static const struct module *module_of(uintptr_t address)
 /* False for a call that does not concern us. */
 static int find_place(uintptr_t caller, struct place *out)
 {
-    *out = (struct place){.module = module_of(caller), .address = {caller}, .depth = 1};
-    if (!out->module)
+    *out = (struct place){.address = {caller}, .depth = 1};
+    if (!module_of(caller))
         return 0;
     void *frames[FRAMES];
     int n = backtrace(frames, FRAMES), i = 0;
     while (i < n && (uintptr_t)frames[i] != caller)
         i++;
     for (i++; i < n && out->depth < DEPTH; i++)
-        if (module_of((uintptr_t)frames[i]) == modules)
+        if (module_of((uintptr_t)frames[i]))
             out->address[out->depth++] = (uintptr_t)frames[i];
     return 1;
 }
@@ -184,11 +184,13 @@ static long count_call(const char *function, const struct place *place)
 
 static void name_place(const struct place *place, char *out, size_t size)
 {
-    int n = snprintf(out, size, "%s+0x%lx", place->module->name,
-                     (unsigned long)(place->address[0] - place->module->base));
-    for (int i = 1; i < place->depth && n > 0 && (size_t)n < size; i++)
-        n += snprintf(out + n, size - (size_t)n, ",0x%lx",
-                      (unsigned long)(place->address[i] - modules[0].base));
+    size_t used = 0;
+    for (int i = 0; i < place->depth && used < size; i++) {
+        const struct module *m = module_of(place->address[i]);
+        int n = snprintf(out + used, size - used, "%s%s+0x%lx", i > 0 ? "," : "",
+                         i > 0 && m == modules ? "" : m->name, (unsigned long)(place->address[i] - m->base));
+        used += n > 0 ? (size_t)n : size;
+    }
 }
 
 static int fault_here(const char *function, const void *caller)
@@ -200,7 +202,7 @@ static int fault_here(const char *function, const void *caller)
     int listed = list_path[0] && (count & (count - 1)) == 0, wanted = count == wanted_count;
     if (!listed && !wanted)
         return 0;
-    char name[256], line[400];
+    char name[400], line[600];
     name_place(&place, name, sizeof name);
     snprintf(line, sizeof line, "%s %s %s %ld\n", process, function, name, count);
     if (listed)

@@ -9,6 +9,7 @@
 #
 # (10: each tenth.) TEST_FAULT_REPORT=FILE: what goes wrong is written there, and where in the source that is.
 # TEST_FAULT_ONLY=REGEX keeps to places whose line "COMMAND PROCESS FUNCTION PLACE COUNT" matches.
+# shellcheck disable=SC2317 # checks are called by name
 # shellcheck source=tests/system/interruption.sh
 . "$TEST_SOURCE/system/interruption.sh" || exit 1
 : "${TEST_FAULTS:?is to name libfaults.so}"
@@ -40,7 +41,7 @@ checkpoint: {every: 2, keep: 2}
 eval: {every: 2, at_start: false}
 END
 cp -r base ref
-check "a run that nothing disturbs" sh -c 'cd ref && "$0" train run.yaml' "$TERCET"
+check "a run that nothing disturbs" env -C ref "$TERCET" train run.yaml
 # As a run leaves it that was stopped after step 2.
 cp -r ref halfway
 rm -rf halfway/one/checkpoint-000004 halfway/cache
@@ -66,13 +67,8 @@ faulty() {
 place_name() {
     local offset
     for offset in $(tr ',' ' ' <<<"$1"); do
-        case $offset in
-        *+*)
-            [[ $offset == tercet+* ]] || continue
-            offset=${offset#*+}
-            ;;
-        esac
-        addr2line -fie "$TERCET" "$(printf '0x%x' $((offset - 1)))" 2>/dev/null
+        [[ $offset =~ ^(tercet)?\+ ]] || continue
+        addr2line -fie "$TERCET" "$(printf '0x%x' $((${offset#*+} - 1)))" 2>/dev/null
     done | sed 's|^/.*/src/|src/|; s/ (disc.*//' | tr '\n' ' '
 }
 
@@ -119,7 +115,7 @@ check_train() {
         ;;
     esac
     if [ "$status" -ne 0 ]; then
-        (cd work && "$TERCET" train run.yaml --resume --json >../again.out 2>../again.err) || {
+        env -C work "$TERCET" train run.yaml --resume --json >again.out 2>again.err || {
             bad "it does not go on: $(head -c 600 again.err)"
             return
         }
@@ -145,12 +141,12 @@ try() {
     shift 2
     # shellcheck disable=SC2034 # place is for bad
     read -r process function place _ <<<"$fault"
-    rm -rf work done
+    rm -rf work met
     cp -r "$from" work
     faulty "${launcher[@]}" LD_PRELOAD="$TEST_FAULTS" FAULT_PROGRAM="$TERCET" FAULT_AT="$fault" \
-        FAULT_DONE="$scratch/done" "$@"
+        FAULT_DONE="$scratch/met" "$@"
     tried=$((tried + 1))
-    if [ ! -e done ]; then
+    if [ ! -e met ]; then
         missed=$((missed + 1))
         [ "$status" -eq 0 ] || bad "the fault was not met, and yet it failed"
         return

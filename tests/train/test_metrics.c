@@ -1,4 +1,5 @@
 /* metrics.jsonl: what a line holds, exact digits, and how it is cut back at resumption. */
+#include "support/allocations.h"
 #include "support/cmocka.h"
 
 #include "base/file.h"
@@ -7,7 +8,6 @@
 #include "train/metrics.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -227,36 +227,23 @@ static void test_torn(void **state)
     expect_contents(L1 L2);
 }
 
-static int json_left;
-
-static void *json_alloc(size_t size)
-{
-    return json_left-- == 0 ? (errno = ENOMEM, NULL) : malloc(size);
-}
-
 /* A line that could not be looked at for want of memory is not taken for a torn one: nothing is cut. */
 static void test_no_memory(void **state)
 {
     (void)state;
-    json_malloc_t allocate;
-    json_free_t release;
     struct error err;
-    int n = 0;
+    int64_t n = 0;
     put(L1 L2 E2);
-    json_get_alloc_funcs(&allocate, &release);
-    json_set_alloc_funcs(json_alloc, free);
-    for (bool failed = true; failed; n++) {
+    for (int status = -1; status != 0; n++) {
         struct metrics m;
-        json_left = n;
-        int status = metrics_open(&m, scratch.directory, 2, 1, false, &err);
-        failed = json_left < 0;
-        assert_int_equal(status, failed ? -1 : 0);
-        assert_true(!failed || err.kind == ERROR_RUN);
+        allocations_fail_once(n);
+        status = metrics_open(&m, scratch.directory, 2, 1, false, &err);
+        allocations_fail_after(-1);
+        assert_true(status == 0 || err.kind == ERROR_RUN);
         metrics_close(&m, NULL);
         expect_contents(L1 L2 E2);
     }
-    assert_true(n > 10);
-    json_set_alloc_funcs(allocate, release);
+    assert_true(n > 20);
 }
 
 /* After a cut, new lines follow the kept ones. */
