@@ -37,7 +37,7 @@
 static const char *const libraries[] = {"libjansson", "libyaml",       "libpcre2",   "libarchive",
                                         "libxxhash",  "libprotobuf-c", "libutf8proc"};
 
-enum { MODULES = 16, PLACES = 65536, DEPTH = 6, FRAMES = 64 };
+enum { MODULES = 16, PLACES = 65536, DEPTH = 4, FRAMES = 64 };
 
 struct module {
     char name[64];
