@@ -764,8 +764,10 @@ int mpi_run(int started, const struct log *log, comm_body *body, void *context, 
         c.signals = &signals;
         leave = run_joined(&c, &signals, log, body, context, &status, err);
     }
-    if (leave)
-        MPI_Finalize();
+    if (leave && MPI_Finalize() != MPI_SUCCESS && status == 0) {
+        error_set(err, ERROR_RUN, "MPI", "see what the MPI library printed", "it cannot be left");
+        status = ERROR_RUN;
+    }
     signals_restore(&signals);
     return status;
 }
