@@ -211,7 +211,8 @@ faults version base 2 true "$TERCET" version --json
 
 if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && command -v mpirun >/dev/null &&
     mpirun --oversubscribe -n 2 true >/dev/null 2>&1; then
-    launcher=(mpirun --oversubscribe -n 2 env)
+    # MPI libraries unload parts that leak, whose names a sanitizer no longer knows.
+    launcher=(mpirun --oversubscribe -n 2 env "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0")
     [ -n "${TEST_FAULT_EVERY:-}" ] || functions='^MPI_'
     faults mpirun base 6 from_nothing "$TERCET" train run.yaml --json
 else
