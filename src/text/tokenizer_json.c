@@ -50,11 +50,13 @@ static int check_keys(const struct reader *r, json_t *object, const char *keys)
 
     json_object_foreach(object, key, value)
     {
-        const char *at = keys;
-        size_t n = strlen(key);
-        while ((at = strstr(at, key)) != NULL && (at[-1] != ' ' || at[n] != ' '))
-            at += n;
-        if (n == 0 || at == NULL)
+        const char *word = keys + 1;
+        size_t n = strcspn(word, " ");
+        while (n > 0 && (n != strlen(key) || memcmp(word, key, n) != 0)) {
+            word += n + 1;
+            n = strcspn(word, " ");
+        }
+        if (n == 0)
             return refuse(r, object, key, "this key is not known");
     }
     return 0;

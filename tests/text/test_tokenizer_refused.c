@@ -47,6 +47,11 @@ static void test_parts(void **state)
     REFUSED("decoder", .decoder = "null");
     REFUSED("ByteFallback", .decoder = "{\"type\": \"ByteFallback\"}");
     REFUSED("surprise", .more = ", \"surprise\": 0");
+    /* Not known either: nothing, a part of a name, and two names in a row. */
+    REFUSED("this key", .more = ", \"\": 0");
+    REFUSED("normalizer.typ", .normalizer = "{\"type\": \"NFC\", \"typ\": 1}");
+    REFUSED("type ", .normalizer = "{\"type\": \"NFC\", \"type \": 1}");
+    REFUSED("version truncation", .more = ", \"version truncation\": null");
     REFUSED("truncation",
             .more = ", \"truncation\": {\"max_length\": 5}"); /* also a key that is there twice */
 }
