@@ -100,6 +100,10 @@ int manifest_list_read(struct manifest_list *list, const char *directory, struct
         status = check_version(&doc, err);
     if (status == 0)
         status = json_get_array(&doc, doc.root, "files", &files, err);
+    /* With no names in it, it would vouch for whatever is there. */
+    if (status == 0 && json_array_size(files) == 0)
+        status = json_error_at(&doc, doc.root, "files", err, "take another checkpoint",
+                               "the manifest lists no files");
     for (size_t i = 0; status == 0 && i < json_array_size(files); i++) {
         const json_t *entry = json_array_get(files, i);
         const char *name;

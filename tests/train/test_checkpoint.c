@@ -119,6 +119,7 @@ static void test_bad_manifests(void **state)
         {"{\"files\": []}", "version"},
         {"{\"version\": 1}", "files"},
         {"{\"version\": 1, \"files\": {}}", "files"},
+        {"{\"version\": 1, \"files\": []}", "lists no files"},
         {"{\"version\": 1, \"files\": [3]}", "name"},
         {"{\"version\": 1, \"files\": [{\"name\": 3, \"bytes\": 1, \"xxh3\": \"0123456789abcdef\"}]}",
          "name"},
