@@ -91,6 +91,10 @@ int cli_flush(struct error *err);
 /* Standard output can no longer be written (a full disk, a closed pipe). */
 bool cli_output_failed(void);
 
+/* Warns of documents that were left out: a line for each reason, with the place that was met first. */
+struct data_summary;
+void cli_warn_drops(const struct cli *cli, const struct data_summary *summary);
+
 /* Appends text that came from a file or a user, with control characters (which could rewrite the terminal)
  * as '?'. */
 void cli_put_text(struct strbuf *out, const char *text);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_DATA = CLI_OWN, OPTION_SEQ_LEN, OPTION_TEXT };
+enum { OPTION_DATA = CLI_OWN, OPTION_SEQ_LEN, OPTION_TEXT, OPTION_NO_PACK, OPTION_BAD_LINES };
 enum { DEFAULT_SEQ_LEN = 1024, TOKENS_AT_ONCE = 2048, ROOT_BYTES = 4096 };
 
 struct eval_arguments {
@@ -21,7 +21,8 @@ struct eval_arguments {
     int64_t file_count;
     int64_t seq_len; /* 0: not given */
     int ranks;
-    bool json;
+    bool json, no_pack;
+    enum data_bad_lines bad_lines;
     struct inference_options options;
     struct cli *cli;
 
@@ -51,6 +52,10 @@ static const struct argp_option options_table[] = {
      "JSON Lines or .txt, also .gz, .zst or .xz; more files may follow, or more --data", 1},
     {"text", OPTION_TEXT, "FIELD", 0, "The JSON field that holds the text; default: text", 1},
     {"seq-len", OPTION_SEQ_LEN, "N", 0, "Positions of a row; default: 1024, or the model's if fewer", 1},
+    {"no-pack", OPTION_NO_PACK, NULL, 0,
+     "A row for each document, cut at --seq-len (as data.pack: false of a run)", 1},
+    {"bad-lines", OPTION_BAD_LINES, "error|skip", 0,
+     "What to do with a line that is no document; default: error", 1},
     {"ranks", 'n', "RANKS", 0,
      "Start so many ranks on this machine (an MPI launcher's ranks are joined without it)", 1},
     {"json", CLI_JSON, NULL, 0, "Print one JSON object", 2},
@@ -72,6 +77,14 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case OPTION_SEQ_LEN:
         a->seq_len = cli_parse_int(state, "--seq-len", text, 1, INT32_MAX);
+        return 0;
+    case OPTION_NO_PACK:
+        a->no_pack = true;
+        return 0;
+    case OPTION_BAD_LINES:
+        if (strcmp(text, "error") != 0 && strcmp(text, "skip") != 0)
+            argp_error(state, "--bad-lines: give error or skip, not \"%s\"", text);
+        a->bad_lines = strcmp(text, "skip") == 0 ? DATA_BAD_LINES_SKIP : DATA_BAD_LINES_ERROR;
         return 0;
     case 'n':
         a->ranks = (int)cli_parse_int(state, "-n", text, 1, COMM_MAX_LOCAL_RANKS);
@@ -104,7 +117,7 @@ static const struct argp eval_argp = {
     "Example:\n  tercet eval models/llama --data test.jsonl -n 2\n\n"
     "Prints the loss of a model on text: the mean over target tokens, and the perplexity, which is its "
     "exponential. "
-    "Documents are taken in file order and packed, each attending to itself only."
+    "Documents are taken in file order and, but for --no-pack, packed, each attending to itself only."
     "\vBOS and EOS are added to documents as training adds them. MODEL is a Hugging Face model directory.",
     children,
     NULL,
@@ -167,7 +180,7 @@ static int build_cache(struct evaluation *e, char **path, struct error *err)
                                           .file_count = a->file_count,
                                           .root = e->root,
                                           .field = a->field,
-                                          .bad_lines = DATA_BAD_LINES_ERROR,
+                                          .bad_lines = a->bad_lines,
                                           .encode = text_encoder_encode,
                                           .encode_context = encoder,
                                           .tokenizer_hash = tokenizer_hash(a->tokenizer),
@@ -228,7 +241,7 @@ static int open_data(struct evaluation *e, struct error *err)
         comm_barrier(e->comm, err) != 0 || token_cache_open(path, &e->cache, err) != 0 ||
         comm_barrier(e->comm, err) != 0 || remove_root(e, err) != 0)
         return -1;
-    struct row_options rows = {.seq_len = e->a->seq_len, .pack = true, .global_batch = 1};
+    struct row_options rows = {.seq_len = e->a->seq_len, .pack = !e->a->no_pack, .global_batch = 1};
     return row_plan_create(&e->rows, &e->cache, &rows, err);
 }
 
@@ -283,6 +296,9 @@ static void put_json(const struct evaluation *e, struct strbuf *out)
     json_write_double(&w, "loss_sum", e->loss_sum);
     json_write_int(&w, "input_tokens", e->rows.tokens_per_epoch);
     json_write_int(&w, "documents", e->cache.documents);
+    json_write_int(&w, "dropped_documents", data_summary_dropped(&e->cache.summary));
+    json_write_int(&w, "truncated_documents", e->rows.truncated_documents);
+    json_write_int(&w, "truncated_tokens", e->rows.truncated_tokens);
     json_write_int(&w, "rows", e->rows.rows_per_epoch);
     json_write_int(&w, "seq_len", e->a->seq_len);
     json_write_double(&w, "seconds", e->seconds);
@@ -298,6 +314,13 @@ static void put_text(const struct evaluation *e, struct strbuf *out)
     cli_put_field(out, "tokens", "%s, of %s in %s", format_count(e->targets, number),
                   format_count(e->rows.tokens_per_epoch, other), format_duration(e->seconds, time));
     cli_put_field(out, "documents", "%s", format_count(e->cache.documents, number));
+    if (data_summary_dropped(&e->cache.summary) > 0)
+        cli_put_field(out, "dropped", "%s documents",
+                      format_count(data_summary_dropped(&e->cache.summary), number));
+    if (e->rows.truncated_documents > 0)
+        cli_put_field(out, "truncated", "%s documents, by %s tokens",
+                      format_count(e->rows.truncated_documents, number),
+                      format_count(e->rows.truncated_tokens, other));
     cli_put_field(out, "rows", "%s of %" PRId64 " positions", format_count(e->rows.rows_per_epoch, number),
                   e->a->seq_len);
 }
@@ -318,6 +341,7 @@ static int finish(const struct evaluation *e, int *status, struct error *err)
         return agree_on_signal(e, status, err);
     if (comm_rank(e->comm) != 0)
         return 0;
+    cli_warn_drops(e->a->cli, &e->cache.summary);
     struct strbuf text = {0};
     if (e->a->json)
         put_json(e, &text);

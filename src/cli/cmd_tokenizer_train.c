@@ -133,14 +133,10 @@ static void write_report(struct strbuf *out, const struct train_arguments *a,
     json_write_end(&w);
 }
 
-static void tell_drops(struct cli *cli, const struct train_arguments *a, const struct data_summary *summary,
-                       const struct bpe_result *result)
+static void tell_shortfalls(struct cli *cli, const struct train_arguments *a,
+                            const struct data_summary *summary, const struct bpe_result *result)
 {
-    for (int reason = 0; reason < DATA_REASONS; reason++)
-        if (summary->dropped[reason].count > 0)
-            log_warning(&cli->log, "%lld documents dropped: %s; the first is %s",
-                        (long long)summary->dropped[reason].count, data_reason_text((enum data_reason)reason),
-                        summary->dropped[reason].first);
+    cli_warn_drops(cli, summary);
     if (result->vocab_size < a->bpe.vocab_size)
         log_warning(&cli->log, "the text has no more pairs to merge: %lld tokens instead of %lld",
                     (long long)result->vocab_size, (long long)a->bpe.vocab_size);
@@ -183,7 +179,7 @@ int tokenizer_train(int argc, char **argv, struct cli *cli)
     if (status == 0 && train(cli, &a, &summary, &result, &err) != 0)
         status = cli_fail(cli, &err);
     if (status == 0) {
-        tell_drops(cli, &a, &summary, &result);
+        tell_shortfalls(cli, &a, &summary, &result);
         (a.json ? write_report : put_report)(&text, &a, &summary, &result);
         status = cli_print(cli, &text);
     }

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/describe.h"
 #include "cli/output.h"
+#include "data/summary.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -136,6 +137,15 @@ void output_finish(void)
     struct cli cli = {0};
     log_to_stream(&cli.log, &cli.stream, stderr);
     _exit(cli_fail(&cli, &err)); /* exit() is under way already: it must not be called again */
+}
+
+void cli_warn_drops(const struct cli *cli, const struct data_summary *summary)
+{
+    for (int reason = 0; reason < DATA_REASONS; reason++)
+        if (summary->dropped[reason].count > 0)
+            log_warning(&cli->log, "%" PRId64 " documents dropped: %s; the first is %s",
+                        summary->dropped[reason].count, data_reason_text((enum data_reason)reason),
+                        summary->dropped[reason].first);
 }
 
 void cli_put_text(struct strbuf *out, const char *text)

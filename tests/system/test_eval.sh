@@ -89,6 +89,42 @@ trained=$(sed -nE 's/.*"step": 0, "eval_loss": ([^,]*),.*/\1/p' run/metrics.json
 check "training's evaluation gives the same bits" test "$trained" = "$(sed -E 's/.*"loss": ([^,]*), "perp.*/\1/' all)"
 check "there was one" test -n "$trained"
 
+# Rows of a document each, cut at their end, as training has them.
+expect_status 0 "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --no-pack --json
+result >unpacked
+expect_grep '"rows": 12, ' unpacked
+expect_grep '"truncated_documents": 1[0-2], "truncated_tokens": [1-9]' unpacked
+expect_status 0 "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --no-pack --json -n 3
+expect_equal unpacked <(result) "the same bits with -n 3"
+expect_status 0 "$tercet" train run.yaml data.pack=false output=run-unpacked
+trained=$(sed -nE 's/.*"step": 0, "eval_loss": ([^,]*),.*/\1/p' run-unpacked/metrics.jsonl)
+check "training's evaluation of such rows gives the same bits" \
+    test "$trained" = "$(sed -E 's/.*"loss": ([^,]*), "perp.*/\1/' unpacked)"
+expect_status 0 "$tercet" eval model --data text.jsonl --seq-len 13 --no-pack
+expect_grep '^truncated +[0-9]+ documents, by [0-9,]+ tokens$' "$out"
+
+# Lines that are no documents end it, or are left out and told.
+{
+    head -n 2 text.jsonl
+    echo '{"text": 7}'
+    tail -n +3 text.jsonl
+    echo '{"text"'
+} >bad.jsonl
+expect_status 2 "$tercet" eval model --data bad.jsonl --seq-len 13
+expect_grep 'bad\.jsonl:3' "$err"
+check "one message" test "$(grep -c '^tercet: ' "$err")" -eq 1
+expect_status 2 "$tercet" eval model --data bad.jsonl --seq-len 13 --bad-lines error -n 2
+expect_status 0 "$tercet" eval model --data text.jsonl --seq-len 13 --json
+result | sed 's/"dropped_documents": 0/"dropped_documents": 2/' >good
+expect_status 0 "$tercet" eval model --data bad.jsonl --seq-len 13 --json --bad-lines skip -n 2
+expect_equal good <(result) "two lines are left out"
+expect_grep '^warning: 1 documents dropped: .*; the first is bad\.jsonl:3$' "$err"
+check "each reason once" test "$(grep -c ' documents dropped: ' "$err")" -eq 2
+expect_status 0 "$tercet" eval model --data bad.jsonl --seq-len 13 --bad-lines=skip
+expect_grep '^dropped +2 documents$' "$out"
+expect_status 2 "$tercet" eval model --data bad.jsonl --bad-lines ignore
+expect_grep '^tercet eval: --bad-lines: give error or skip, not "ignore"' "$err"
+
 gzip -k text.jsonl
 sed 's/"text"/"body"/' text.jsonl >body.jsonl
 expect_status 0 "$tercet" eval model --data text.jsonl.gz more.txt --seq-len 13 --json
