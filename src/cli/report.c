@@ -57,6 +57,10 @@ int cli_parse(struct cli *cli, const struct argp *argp, int argc, char **argv, v
 {
     if (cli->description)
         return describe_verb(cli, argp);
+    char help[] = "--help";
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "-h") == 0) /* as elsewhere; argp's own is -? */
+            argv[i] = help;
     int problem = argp_parse(argp, argc, argv, 0, NULL, input);
     if (problem == 0)
         return 0;

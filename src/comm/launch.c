@@ -118,7 +118,9 @@ static _Noreturn void rank_run(struct launch *l, int rank, pid_t launcher, comm_
         heart_stop(&heart);
     }
     if (status == ERROR_RUN || status == ERROR_INPUT) {
-        comm_name_rank(&err, rank);
+        /* Input is the same for all ranks of a machine: it is as wrong for the others. */
+        if (status != ERROR_INPUT)
+            comm_name_rank(&err, rank);
         me->error = err;
         int32_t none = -1;
         if (!c.secondary)

@@ -698,7 +698,9 @@ static void report_and_abort(struct comm *c, struct signals *signals, int status
     bool ended = signals_wait(signals, seconds, &second) != 0;
     if (!ended && log && log->line) {
         char text[sizeof *err];
-        comm_name_rank(err, c->rank);
+        /* Of wrong input all ranks of rank 0's machine would say the same. */
+        if (status != ERROR_INPUT || c->rank != 0)
+            comm_name_rank(err, c->rank);
         error_format(err, text, sizeof text);
         log->line(log->context, LOG_ERROR, text);
     }

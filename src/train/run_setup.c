@@ -382,6 +382,12 @@ static int find_resume(struct train_run *run, struct error *err)
     const struct train_options *o = run->options;
     char *old;
     if (o->resume_path) {
+        if (!file_is_directory(o->resume_path))
+            return error_set(
+                err, ERROR_INPUT, o->resume_path,
+                "give a checkpoint's directory, as OUTPUT/checkpoint-000100; --resume alone takes the "
+                "newest",
+                "--resume: there is no such directory");
         if (checkpoint_verify(o->resume_path, err) != 0)
             return -1;
         run->resume_from = strdup(o->resume_path);

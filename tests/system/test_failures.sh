@@ -204,6 +204,7 @@ flip one/checkpoint-000045/model.safetensors
 flip one/checkpoint-000042/model.safetensors
 refused "all checkpoints damaged" 'no other checkpoint is sound.*--overwrite' --resume
 refused "no such checkpoint" 'one/checkpoint-7' --resume=one/checkpoint-7
+refused "a number for a checkpoint" '7: --resume: there is no such directory' --resume=7
 
 fresh
 rm one/checkpoint-000045/training/manifest.json

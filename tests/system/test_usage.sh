@@ -28,6 +28,9 @@ for verb in $verbs; do
     expect_grep '^ *Example:$' "$out" "tercet $verb --help has an example"
     expect_grep "^ +.*tercet $verb" "$out" "… of this verb"
     expect_empty "$err"
+    cp "$out" "$scratch/verb"
+    expect_status 0 "$tercet" "$verb" -h
+    expect_equal "$scratch/verb" "$out" "-h is --help"
     expect_status 0 "$tercet" help "$verb"
     if [ "$verb" != tokenizer ]; then
         expect_status 2 "$tercet" "$verb" --no-such-option
