@@ -298,15 +298,16 @@ static int copy_layout(const struct comm *c, const int64_t *offset, int64_t *cop
 int comm_gather_create(struct comm *c, const int64_t *offset, bool shared, struct comm_gather *out,
                        struct error *err)
 {
-    *out = (struct comm_gather){.comm = c, .shared = shared};
+    *out = (struct comm_gather){0};
     if (shared != c->ops->shares_memory)
         return error_set(err, ERROR_RUN, NULL, NULL, "a gather into %s memory is not what transport %s does",
                          shared ? "shared" : "private", c->name);
-    out->offset = calloc((size_t)c->size + 1, sizeof *out->offset);
-    if (!out->offset)
-        return error_memory(err, ((size_t)c->size + 1) * sizeof *out->offset, "a gather's runs");
-    if (copy_layout(c, offset, out->offset, err) != 0 || c->ops->gather_create(out, err) != 0) {
-        free(out->offset);
+    int64_t *runs = calloc((size_t)c->size + 1, sizeof *runs);
+    if (!runs)
+        return error_memory(err, ((size_t)c->size + 1) * sizeof *runs, "a gather's runs");
+    *out = (struct comm_gather){.comm = c, .shared = shared, .offset = runs};
+    if (copy_layout(c, offset, runs, err) != 0 || c->ops->gather_create(out, err) != 0) {
+        free(runs);
         *out = (struct comm_gather){0};
         return -1;
     }

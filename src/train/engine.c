@@ -229,10 +229,11 @@ static int arena_make(struct engine *e, struct error *err)
     int64_t staged = staged_bytes(m, &e->options), t = max_tokens(&e->options);
     e->arena_bytes = e->memory.hidden + e->memory.saved + e->memory.work + e->memory.inputs - staged;
     void *arena;
-    if (backend_alloc(e->backend, MEMORY_DEVICE, (size_t)e->arena_bytes, &arena, err) != 0 ||
-        backend_alloc(e->backend, MEMORY_HOST, (size_t)staged, &e->host, err) != 0)
+    if (backend_alloc(e->backend, MEMORY_DEVICE, (size_t)e->arena_bytes, &arena, err) != 0)
         return -1;
     e->arena = arena;
+    if (backend_alloc(e->backend, MEMORY_HOST, (size_t)staged, &e->host, err) != 0)
+        return -1;
     char **hidden = calloc((size_t)m->unit_count, sizeof *hidden), *gradient[2] = {NULL, NULL};
     e->units = calloc((size_t)m->unit_count, sizeof *e->units);
     if (!hidden || !e->units) {
