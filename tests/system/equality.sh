@@ -67,15 +67,8 @@ YAML
 
 messages=yes
 find_messages() {
-    if ! command -v mpirun >/dev/null; then
-        messages="there is no mpirun"
-    elif "$TERCET" version | grep -qE '^MPI +no'; then
-        messages="the program was built without MPI"
-    fi
+    find_mpirun || messages="no mpirun, or a program without MPI"
     [ "$messages" = yes ] || echo "# SKIP messages between ranks: $messages; shared memory takes their place"
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    mpirun=(mpirun)
-    if mpirun --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE'; then mpirun+=(--oversubscribe); fi
     # With messages, what the MPI library itself never frees would be reported.
     message_sanitizer="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 }

@@ -55,6 +55,16 @@ skip() {
     exit 77
 }
 
+# find_mpirun: the array mpirun, to be followed by -n RANKS and a command; false where the program was built without
+# MPI or this machine cannot start anything with it.
+find_mpirun() {
+    mpirun=(mpirun)
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    "$TERCET" version --json | grep -q '"mpi": true' && command -v mpirun >/dev/null || return 1
+    if mpirun --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE'; then mpirun+=(--oversubscribe); fi
+    "${mpirun[@]}" -n 2 true >/dev/null 2>&1
+}
+
 # finish: the plan, and the exit status of the test.
 finish() {
     echo "1..$checks"

@@ -59,14 +59,11 @@ for more in '-n 1' '-n 2' '-n 3' '-n 5' '--threads 1' '--threads 3' '--backend g
     expect_status 0 "$tercet" eval model --data text.jsonl --data more.txt --seq-len 13 --json $more
     expect_equal all <(result) "the same bits with $more"
 done
-if command -v mpirun >/dev/null && "$tercet" version | grep -qiE 'mpi.*(yes|open mpi|mpich|[0-9])'; then
-    launch=(mpirun -n 2 --oversubscribe)
-    [ "$(id -u)" -ne 0 ] || launch+=(--allow-run-as-root)
-    if "${launch[@]}" true 2>/dev/null; then
-        # The MPI library leaks in plug-ins that it unloads, so no suppression can name them.
-        expect_status 0 env ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" "${launch[@]}" "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --json
-        expect_equal all <(result) "the same bits with messages"
-    fi
+if find_mpirun; then
+    # The MPI library leaks in plug-ins that it unloads, so no suppression can name them.
+    expect_status 0 env ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" "${mpirun[@]}" -n 2 \
+        "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --json
+    expect_equal all <(result) "the same bits with messages"
 fi
 expect_status 0 "$tercet" eval model --data text.jsonl more.txt --seq-len 13 --json --dtype bf16
 bf16=$(field loss)

@@ -88,10 +88,8 @@ check "… nothing half-written" test -z "$(find full -name '*.tmp-*')"
 
 # ---- the same under mpirun ----
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && command -v mpirun >/dev/null &&
-    mpirun --oversubscribe -n 2 true >/dev/null 2>&1; then
-    mpirun --oversubscribe -n 3 "$TERCET" train run.yaml output=mpi train.steps=100000 checkpoint.every=40 \
+if find_mpirun; then
+    "${mpirun[@]}" -n 3 "$TERCET" train run.yaml output=mpi train.steps=100000 checkpoint.every=40 \
         >mpi.out 2>mpi.err &
     pid=$!
     await 45 mpi "$pid"
@@ -107,7 +105,7 @@ if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && comman
     expect_status 0 "$TERCET" train run.yaml output=mpi train.steps=100000 --resume -n 2
 
     rm -rf full
-    expect_status 1 killer 30 28 mpirun --oversubscribe -n 3 "$TERCET" train run.yaml output="$PWD/full"
+    expect_status 1 killer 30 28 "${mpirun[@]}" -n 3 "$TERCET" train run.yaml output="$PWD/full"
     check "mpirun: a full disk in a save: one message" one_message "$err" 'rank [012]: .*No space left'
     check "… nothing half-written" test -z "$(find full -name '*.tmp-*')"
 
@@ -115,7 +113,7 @@ if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && comman
     mkdir here there
     common=("$TERCET" train "$PWD/run.yaml" output=apart tokenizer="$PWD/tok" data.train="$PWD/text.jsonl"
         data.eval="$PWD/eval.jsonl" data.cache="$PWD/cache")
-    expect_status 1 mpirun --oversubscribe -n 1 -wdir "$PWD/here" "${common[@]}" : -n 1 -wdir "$PWD/there" "${common[@]}"
+    expect_status 1 "${mpirun[@]}" -n 1 -wdir "$PWD/here" "${common[@]}" : -n 1 -wdir "$PWD/there" "${common[@]}"
     check "mpirun: an output that rank 1 does not see" one_message "$err" \
         'rank 1: apart: this rank does not see there what rank 0 has written'
 else

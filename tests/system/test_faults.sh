@@ -14,7 +14,6 @@
 . "$TEST_SOURCE/system/interruption.sh" || exit 1
 : "${TEST_FAULTS:?is to name libfaults.so}"
 cd "$(cd "$scratch" && pwd -P)" || exit 1
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 tried=0
 
 # ---- what is needed: texts, a tokenizer, a model, an output with checkpoints ----
@@ -209,10 +208,9 @@ faults events model 4 check_same "$TERCET" inspect events.out.tfevents.1 --json
 faults doctor base 4 true "$TERCET" doctor --quick --json
 faults version base 2 true "$TERCET" version --json
 
-if "$TERCET" version --json 2>/dev/null | grep -qi '"mpi": *"\?[^"nf]' && command -v mpirun >/dev/null &&
-    mpirun --oversubscribe -n 2 true >/dev/null 2>&1; then
+if find_mpirun; then
     # MPI libraries unload parts that leak, whose names a sanitizer no longer knows.
-    launcher=(mpirun --oversubscribe -n 2 env "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0")
+    launcher=("${mpirun[@]}" -n 2 env "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0")
     [ -n "${TEST_FAULT_EVERY:-}" ] || functions='^MPI_'
     faults mpirun base 6 from_nothing "$TERCET" train run.yaml --json
 else

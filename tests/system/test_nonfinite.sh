@@ -101,10 +101,9 @@ expect_grep "lower the learning rate" "$err"
 left wild 1
 
 # With messages: the rank that had the micro-batch reports, once.
-if "$TERCET" version | grep -qE '^MPI +yes' && command -v mpirun >/dev/null; then
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+if find_mpirun; then
     ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
-        expect_status 1 mpirun -n 2 "$TERCET" train run.yaml output=messages
+        expect_status 1 "${mpirun[@]}" -n 2 "$TERCET" train run.yaml output=messages
     check "one message" test "$(grep -cE "step 2, rank 1: loss is .* of the backward pass" "$err")" -eq 1
     left messages 1
 fi
