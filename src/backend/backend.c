@@ -102,7 +102,25 @@ int backend_prepare(struct backend *b, const struct op_call *call, size_t *works
 
 int backend_run(struct backend *b, int stream, const struct op_call *call, struct error *err)
 {
-    return check_stream(stream, err) != 0 ? -1 : b->v->run(b, stream, call, err);
+    if (check_stream(stream, err) != 0)
+        return -1;
+    struct profile_mark mark = profile_begin(b->profile);
+    if (b->v->run(b, stream, call, err) != 0)
+        return -1;
+    if (!profile_records(b->profile))
+        return 0;
+    struct op_cost cost = op_cost(call);
+    int status = b->v->sync(b, stream, err);
+    profile_end(b->profile, op_name(call->op), mark,
+                &(struct profile_cost){cost.product_flops, cost.other_flops, cost.bytes});
+    return status;
+}
+
+void backend_profile(struct backend *b, struct profile *p)
+{
+    b->profile = p;
+    if (b->v->profile)
+        b->v->profile(b, p);
 }
 
 int backend_record(struct backend *b, int stream, int event, struct error *err)

@@ -20,6 +20,7 @@
 #define TERCET_BACKEND_BACKEND_H
 
 #include "base/error.h"
+#include "base/profile.h"
 #include "graph/op.h"
 
 #include <stdbool.h>
@@ -72,11 +73,13 @@ struct backend_vtable {
     int (*end_access)(struct backend *b, void *memory, size_t bytes, struct error *err);
     int (*threads_seen)(const struct backend *b);
     void (*describe)(const struct backend *b, struct backend_description *out); /* NULL: nothing to tell */
+    void (*profile)(struct backend *b, struct profile *p); /* NULL: it has no threads of its own to tell of */
 };
 
 /* The first member of every backend's own struct. */
 struct backend {
     const struct backend_vtable *v;
+    struct profile *profile; /* NULL: none */
 };
 
 int backend_create(struct backend **out, const struct backend_options *options, struct error *err);
@@ -118,6 +121,10 @@ int backend_end_access(struct backend *b, void *memory, size_t bytes, struct err
 
 /* Threads that have taken part in ops so far. */
 int backend_threads_seen(const struct backend *b);
+
+/* Records each op that is run from here on (base/profile.h) under its name, with its cost; NULL ends that.
+ * While the profile records, an op is waited for: that time is its own, but nothing goes on beside it. */
+void backend_profile(struct backend *b, struct profile *p);
 
 void backend_describe(const struct backend *b, struct backend_description *out);
 

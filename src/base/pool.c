@@ -9,6 +9,8 @@
  * (both sequentially consistent): one of the two sees the other. */
 #include "base/pool.h"
 
+#include "base/clock.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -43,6 +45,7 @@ struct pool {
     atomic_int sleepers;
     pthread_mutex_t lock;
     pthread_cond_t work, finished;
+    _Atomic(const struct pool_watch *) watch;
     int started; /* workers past on_start, under the lock */
     int threads, spin_turns;
     void (*on_start)(void);
@@ -120,9 +123,13 @@ static void *worker_main(void *argument)
     while (!atomic_load(&pool->stop)) {
         wait_for_work(pool, job);
         job = atomic_load(&pool->ticket) / TICKET_JOB;
+        const struct pool_watch *watch = atomic_load_explicit(&pool->watch, memory_order_acquire);
+        double begin = watch ? clock_seconds() : 0;
         int64_t taken = take_pieces(pool, worker->index);
         if (taken == 0)
             continue;
+        if (watch)
+            watch->took(watch->context, worker->index, begin, clock_seconds());
         /* The caller cannot start another job before these are counted, so `pieces` is still ours. */
         int64_t pieces = atomic_load_explicit(&pool->pieces, memory_order_relaxed);
         if (atomic_fetch_add(&pool->done, taken) + taken == pieces && atomic_load(&pool->caller_sleeps)) {
@@ -322,6 +329,11 @@ void pool_free(struct pool *pool)
 int pool_threads(const struct pool *pool)
 {
     return pool->threads;
+}
+
+void pool_set_watch(struct pool *pool, const struct pool_watch *watch)
+{
+    atomic_store_explicit(&pool->watch, watch, memory_order_release);
 }
 
 int pool_threads_seen(const struct pool *pool)

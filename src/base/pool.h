@@ -26,6 +26,15 @@ int pool_threads(const struct pool *pool);
 void pool_run(struct pool *pool, int64_t pieces, void (*fn)(void *context, int64_t piece, int thread),
               void *context);
 
+/* Told each time that a worker (not the caller) has taken pieces of a job: when it began and ended, in
+ * clock_seconds(), in the worker's thread, before pool_run returns. */
+struct pool_watch {
+    void (*took)(void *context, int thread, double begin, double end);
+    void *context;
+};
+/* NULL: nobody watches. Not while a job runs; *watch is borrowed until it is replaced. */
+void pool_set_watch(struct pool *pool, const struct pool_watch *watch);
+
 /* Threads (the caller's included) that took at least one piece since creation: for tests and doctor. */
 int pool_threads_seen(const struct pool *pool);
 

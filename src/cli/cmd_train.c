@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 #include "cli/run_options.h"
 #include "formats/json.h"
+#include "plan/machine.h"
+#include "plan/measure.h"
 #include "plan/peaks.h"
 #include "plan/plan.h"
 
@@ -14,6 +16,7 @@ struct train_arguments {
     const char **overrides, **allow;
     int64_t override_count, allow_count;
     int ranks;
+    int64_t profile_steps; /* 0: none */
     bool resume, overwrite, dry_run, json, help_config, help_markdown, plan;
     const char *resume_path;
     struct cli *cli;
@@ -22,11 +25,21 @@ struct train_arguments {
     struct train_options options;
 };
 
-enum { OPTION_RESUME = CLI_OWN, OPTION_OVERWRITE, OPTION_DRY_RUN, OPTION_ALLOW, OPTION_HELP_CONFIG };
+enum {
+    OPTION_RESUME = CLI_OWN,
+    OPTION_OVERWRITE,
+    OPTION_DRY_RUN,
+    OPTION_ALLOW,
+    OPTION_PROFILE,
+    OPTION_HELP_CONFIG
+};
+enum { PROFILED_STEPS = 3 };
 
 static const struct argp_option train_table[] = {
     {"ranks", 'n', "RANKS", 0,
      "Start so many ranks on this machine (an MPI launcher's ranks are joined without it)", 0},
+    {"profile", OPTION_PROFILE, "STEPS", OPTION_ARG_OPTIONAL,
+     "Time so many steps op by op (3): a table, and OUTPUT/trace.json for Perfetto", 0},
     {"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,
      "Go on from this checkpoint, or from the newest one; starts where there is none", 0},
     {"overwrite", OPTION_OVERWRITE, NULL, 0, "Remove the run that the output directory holds", 0},
@@ -66,6 +79,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_RESUME:
         a->resume = true;
         a->resume_path = text;
+        return 0;
+    case OPTION_PROFILE:
+        a->profile_steps = text ? cli_parse_int(state, "--profile", text, 1, 1000) : PROFILED_STEPS;
         return 0;
     case OPTION_OVERWRITE:
         a->overwrite = true;
@@ -173,6 +189,30 @@ static int print_plan(const struct train_arguments *a, const struct train_plan *
     return cli_put(&text, err);
 }
 
+static void profile_json(const struct train_profile *p, struct json_writer *w)
+{
+    json_write_object(w, "profile");
+    json_write_int(w, "steps", p->steps);
+    json_write_double(w, "seconds", p->seconds);
+    json_write_double(w, "product_peak", p->peak > 0 ? p->peak : NAN);
+    json_write_double(w, "bandwidth", p->bandwidth > 0 ? p->bandwidth : NAN);
+    json_write_array(w, "ops");
+    for (int i = 0; i < p->count; i++) {
+        const struct profile_row *r = &p->rows[i];
+        double limit = train_profile_limit(p, r);
+        json_write_object(w, NULL);
+        json_write_string(w, "name", r->name);
+        json_write_int(w, "calls", r->calls);
+        json_write_double(w, "seconds", r->seconds);
+        json_write_double(w, "product_flops", r->cost.product_flops);
+        json_write_double(w, "bytes", r->cost.bytes);
+        json_write_double(w, "share_of_limit", limit > 0 ? limit : NAN);
+        json_write_end(w);
+    }
+    json_write_end(w);
+    json_write_end(w);
+}
+
 static void report_json(const struct train_report *r, struct strbuf *out)
 {
     struct json_writer w;
@@ -188,6 +228,8 @@ static void report_json(const struct train_report *r, struct strbuf *out)
     json_write_int(&w, "stop_signal", r->stop_signal);
     json_write_bool(&w, "complete", r->last_step == r->total_steps);
     json_write_string(&w, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
+    if (r->profile.count > 0)
+        profile_json(&r->profile, &w);
     json_write_end(&w);
 }
 
@@ -254,6 +296,24 @@ static int train_body(struct comm *comm, void *context, struct error *err)
     return status != 0 ? status : report.stop_signal ? 128 + report.stop_signal : 0;
 }
 
+/* What a profile measures bytes against. One process of a machine asks, before there are ranks. */
+static int find_bandwidth(struct train_arguments *a, struct error *err)
+{
+    struct machine m;
+    struct backend *backend;
+    const struct backend_options any = {.name = "reference", .threads = 1};
+    a->options.profile_steps = a->profile_steps;
+    if (a->profile_steps == 0 || a->plan || a->dry_run || comm_launcher_rank() != 0)
+        return 0;
+    if (backend_create(&backend, &any, err) != 0)
+        return -1;
+    machine_describe("", backend, &m);
+    backend_destroy(backend);
+    int64_t memory = m.limits.memory_available >= 0 ? m.limits.memory_available / 4 : 1 << 28;
+    log_progress(&a->cli->log, false, "measuring memory");
+    return measure_bandwidth(m.cores, m.last_cache, memory, &a->options.bandwidth, err);
+}
+
 static int run_ranks(struct train_arguments *a)
 {
     struct error err = {0};
@@ -269,6 +329,8 @@ static int run_ranks(struct train_arguments *a)
     a->options.compare_run = compare_run;
     a->options.compare_context = a;
     a->options.peak = peaks_of_backend;
+    if (find_bandwidth(a, &err) != 0)
+        return cli_fail(a->cli, &err);
     int ranks = a->ranks;
     enum comm_transport transport = a->config.parallel.transport;
     if (a->plan) {

@@ -9,7 +9,7 @@ struct item {
     int64_t bytes;
     bool shared;
 };
-enum { ITEMS = 11 };
+enum { ITEMS = 12 };
 
 static void items_of(const struct engine_memory *m, struct item out[ITEMS])
 {
@@ -26,6 +26,7 @@ static void items_of(const struct engine_memory *m, struct item out[ITEMS])
         {"work", "temporaries", m->work, false},
         {"inputs", "inputs and losses", m->inputs, false},
         {"saving", "saving", m->saving, false},
+        {"profile", "profile", m->profile, false},
     };
     for (int i = 0; i < ITEMS; i++)
         out[i] = items[i];

@@ -31,11 +31,12 @@ struct engine_options {
 /* Bytes of one rank, by item. */
 struct engine_memory {
     struct shard_memory shard;
-    int64_t hidden; /* each unit's output, and two gradients of one */
-    int64_t saved;  /* what forward passes keep for backward passes */
-    int64_t work;   /* temporaries and workspaces */
-    int64_t inputs; /* tokens, targets, tables, losses, and their host copies */
-    int64_t saving; /* of a training run's thread that saves; the engine has none */
+    int64_t hidden;  /* each unit's output, and two gradients of one */
+    int64_t saved;   /* what forward passes keep for backward passes */
+    int64_t work;    /* temporaries and workspaces */
+    int64_t inputs;  /* tokens, targets, tables, losses, and their host copies */
+    int64_t profile; /* of a run that is profiled; the engine has none */
+    int64_t saving;  /* of a training run's thread that saves; the engine has none */
     int64_t private_total, shared_total;
 };
 
@@ -64,10 +65,11 @@ struct engine {
         int32_t *ids, *positions, *pieces, *targets;
         float *loss, *loss_scale, *inv_freq;
     } device, staged;
-    int64_t micro_batches; /* run on this rank so far */
-    struct error found;    /* in a checked pass: the first non-finite value of this rank … */
-    int64_t found_at;      /* … and the number of the call that met it, -1 none */
-    int64_t gathers_ahead; /* gathers begun before the previous unit's compute ended */
+    int64_t micro_batches;   /* run on this rank so far */
+    struct error found;      /* in a checked pass: the first non-finite value of this rank … */
+    int64_t found_at;        /* … and the number of the call that met it, -1 none */
+    struct profile *profile; /* borrowed; NULL: none */
+    int64_t gathers_ahead;   /* gathers begun before the previous unit's compute ended */
 };
 
 /* Figures alone: comm and backend are asked, nothing is allocated in them. `ranks` may differ from the

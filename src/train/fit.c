@@ -1,5 +1,5 @@
 /* What a run needs of its machine's memory, and what would make it fit. */
-#include "train/run_internal.h"
+#include "train/profiling.h"
 
 #include "base/limits.h"
 
@@ -32,7 +32,8 @@ static int needed_by(struct train_run *run, const struct setting *setting, struc
     if (engine_plan(run->model, run->backend, &options, setting->ranks, shares, memory, err) != 0)
         return -1;
     memory->saving = saver_bytes() + BACKGROUND_STACK;
-    memory->private_total += memory->saving;
+    memory->profile = profiling_bytes(run);
+    memory->private_total += memory->saving + memory->profile;
     int local = all_here(run) ? setting->ranks : comm_local_size(run->comm);
     *needed = memory->private_total * local + memory->shared_total;
     return 0;

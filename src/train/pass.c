@@ -23,6 +23,10 @@ static int stage_inputs(struct engine *e, const struct batch *b, const struct en
                : backend_upload(be, 0, e->device.pieces, e->staged.pieces, pieces * sizeof *b->pieces, err);
 }
 
+/* What a profile calls the time in which a rank brings parameters, or gradients to their owners, and waits
+ * for others to do so. */
+static const char gathering[] = "gather", reducing[] = "reduce";
+
 /* Addresses of a unit's parameters (its own and those it refers to), and of their gradients. */
 static int bind_params(struct engine *e, int unit, bool grads, struct error *err)
 {
@@ -34,8 +38,10 @@ static int bind_params(struct engine *e, int unit, bool grads, struct error *err
         int64_t offset = l->offset[mu->params[k].index];
         void *base;
         float *grad;
+        struct profile_mark mark = profile_begin(e->profile);
         if (shard_gather(e->shard, owner, &base, err) != 0)
             return -1;
+        profile_end(e->profile, gathering, mark, NULL);
         u->param[k] = (char *)base + dtype_bytes(e->options.compute, offset);
         if (!grads)
             continue;
@@ -87,6 +93,22 @@ static int forward(struct engine *e, const struct graph_counts *counts, bool act
     return 0;
 }
 
+static int reduce_begin(struct engine *e, int unit, const struct engine_pass *pass, struct error *err)
+{
+    struct profile_mark mark = profile_begin(e->profile);
+    int status = shard_reduce_begin(e->shard, unit, pass->contributors, err);
+    profile_end(e->profile, reducing, mark, NULL);
+    return status;
+}
+
+static int reduce_finish(struct engine *e, int unit, const struct engine_pass *pass, struct error *err)
+{
+    struct profile_mark mark = profile_begin(e->profile);
+    int status = shard_reduce_finish(e->shard, unit, pass->first, err);
+    profile_end(e->profile, reducing, mark, NULL);
+    return status;
+}
+
 static int backward(struct engine *e, const struct graph_counts *counts, bool active,
                     const struct engine_pass *pass, struct error *err)
 {
@@ -101,18 +123,18 @@ static int backward(struct engine *e, const struct graph_counts *counts, bool ac
         if (backend_sync(e->backend, 0, err) != 0)
             return -1;
         shard_release(e->shard, u);
-        if (shard_reduce_begin(e->shard, u, pass->contributors, err) != 0)
+        if (reduce_begin(e, u, pass, err) != 0)
             return -1;
-        if (behind >= 0 && shard_reduce_finish(e->shard, behind, pass->first, err) != 0)
+        if (behind >= 0 && reduce_finish(e, behind, pass, err) != 0)
             return -1;
         behind = u;
         if (!e->options.overlap) {
-            if (shard_reduce_finish(e->shard, behind, pass->first, err) != 0)
+            if (reduce_finish(e, behind, pass, err) != 0)
                 return -1;
             behind = -1;
         }
     }
-    return behind < 0 ? 0 : shard_reduce_finish(e->shard, behind, pass->first, err);
+    return behind < 0 ? 0 : reduce_finish(e, behind, pass, err);
 }
 
 static int add_losses(struct engine *e, const struct batch *b, struct exact_sum *sum, struct error *err)

@@ -1,5 +1,5 @@
 /* A run from its plan to its last checkpoint. */
-#include "train/run_internal.h"
+#include "train/profiling.h"
 
 #include "base/clock.h"
 
@@ -186,6 +186,7 @@ void train_free(struct train_run *run)
     background_free(run->thread);
     engine_free(run->engine);
     backend_destroy(run->backend);
+    profiling_free(run);
     for (int i = 0; i < 2; i++) {
         row_plan_free(&data[i]->rows);
         token_cache_close(&data[i]->cache);
@@ -247,7 +248,7 @@ static int start(struct train_run *run, struct error *err)
     if (engine_create(&run->engine, run->model, run->comm, run->backend, &run->engine_options, err) != 0 ||
         batch_create(&run->scratch, o->engine.micro_batch, o->engine.seq_len, err) != 0 ||
         saver_create(&run->saver, run->engine, &checkpoint, run->thread, err) != 0 ||
-        load_weights(run, err) != 0 || run_open_output(run, err) != 0)
+        load_weights(run, err) != 0 || run_open_output(run, err) != 0 || profiling_create(run, err) != 0)
         return -1;
     int64_t evaluation = run->metrics.last_evaluation;
     if (comm_broadcast(run->comm, &evaluation, sizeof evaluation, 0, err) != 0)
@@ -304,7 +305,9 @@ static int before_update(void *context, bool finite, struct error *err)
     const struct hold_context *c = context;
     if (!finite)
         return finish_saving(c->run, c->report, err);
+    struct profile_mark mark = profile_begin(c->run->profile);
     saver_hold(c->run->saver);
+    profile_end(c->run->profile, "wait for saving", mark, NULL);
     return 0;
 }
 
@@ -371,8 +374,11 @@ static int one_step(struct train_run *run, int64_t step, double started, struct 
     double begin = clock_seconds(), lr = schedule_lr(&run->schedule, step);
     struct hold_context context = {run, report};
     const struct step_hold hold = {before_update, &context};
+    profiling_step_begins(run, report, step);
+    struct profile_mark mark = profile_begin(run->profile);
     if (step_run(run->engine, &run->data.rows, step, &run->adamw, lr, &run->scratch, &hold, &r, err) != 0)
         return -1;
+    profile_end(run->profile, "rest of the step", mark, NULL);
     double now = clock_seconds();
     int64_t done = step + 1 - report->first_step;
     run->state.step = step + 1;
@@ -456,6 +462,8 @@ static int loop(struct train_run *run, double started, struct train_report *repo
                 return -1;
             last_save = clock_seconds();
         }
+        if (profiling_step_ends(run, report, step, last, err) != 0)
+            return -1;
         if (wish[0] == 0)
             continue;
         stop(run, wish[0], report);

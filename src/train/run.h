@@ -11,6 +11,7 @@
 #ifndef TERCET_TRAIN_RUN_H
 #define TERCET_TRAIN_RUN_H
 
+#include "base/profile.h"
 #include "data/cache.h"
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
@@ -61,11 +62,26 @@ struct train_options {
     /* What one machine reaches in products of this type with so many threads, in FLOPs a second, as it was
      * measured before; 0: it was not. NULL: nobody knows. Asked on rank 0. */
     double (*peak)(const struct backend *backend, enum dtype compute, int threads);
+    int64_t profile_steps; /* time so many op by op; 0: none */
+    double bandwidth;      /* bytes a second that all cores of one machine read and write; 0: not measured */
     /* For a plan alone: no data, no OUTPUT; for so many ranks on this machine, whatever the comm. 0: a run.
      */
     int plan_ranks;
     bool plan_messages; /* these ranks would pass messages instead of sharing memory */
 };
+
+/* Of a few steps of rank 0, the longest first. */
+struct train_profile {
+    struct profile_row rows[PROFILE_MAX_ROWS];
+    int count; /* 0: nothing was profiled */
+    int64_t steps;
+    double seconds; /* of these steps */
+    double peak,
+        bandwidth; /* of this rank's share of the machine: FLOPs in products, bytes a second; 0: not known */
+};
+/* The time that its products take at the peak, or its bytes at the bandwidth if that is longer, as a share of
+ * what they took. 0: not known. */
+double train_profile_limit(const struct train_profile *p, const struct profile_row *row);
 
 struct train_report {
     int64_t first_step, last_step, total_steps;
@@ -73,7 +89,8 @@ struct train_report {
     int stop_signal; /* it was asked to stop, and all it did is saved; 0: it ran to the end or found
                         OUTPUT/stop */
     bool stopped_by_file;
-    char checkpoint[4096]; /* the last one written; rank 0 */
+    char checkpoint[4096];        /* the last one written; rank 0 */
+    struct train_profile profile; /* rank 0 */
 };
 
 struct train_run;

@@ -36,6 +36,9 @@ struct train_run {
     struct checkpoint_state state;
     struct background *thread; /* writes checkpoints */
     struct saver *saver;
+    struct profile *profile; /* NULL: none is made */
+    int64_t profiled_from;   /* the first step that it records */
+    char *trace_path;
     char *resume_from;
     char *stop_path;    /* OUTPUT/stop: made before the first step, for steps allocate nothing */
     bool resume_inside; /* it lies in OUTPUT; rank 0 */

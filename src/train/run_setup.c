@@ -310,7 +310,8 @@ int run_check_data(struct train_run *run, struct error *err)
 /* A run writes things of this name, and --overwrite removes them. */
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"metrics.jsonl", "run.yaml", "last", "tensorboard", "stop"};
+    static const char *const names[] = {"metrics.jsonl", "run.yaml",   "last",
+                                        "tensorboard",   "trace.json", "stop"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0)
             return true;

@@ -29,8 +29,10 @@ static int run_rounds(struct engine *e, const struct rounds *r, struct exact_sum
         if (mine < micro) {
             int64_t row = mine * size, rows = r->rows - row < size ? r->rows - row : size;
             batch = r->scratch;
+            struct profile_mark mark = profile_begin(e->profile);
             if (rows_read(r->plan, r->epoch, r->first + row, rows, batch, err) != 0)
                 return -1;
+            profile_end(e->profile, "read rows", mark, NULL);
         }
         if (engine_micro_batch(e, batch, &pass, err) != 0)
             return -1;
@@ -53,7 +55,10 @@ struct totals {
 
 static int add_up(struct engine *e, struct totals *t, struct error *err)
 {
-    return comm_sum_i64(e->comm, (int64_t *)t, 2 * EXACT_SUM_WORDS, err);
+    struct profile_mark mark = profile_begin(e->profile);
+    int status = comm_sum_i64(e->comm, (int64_t *)t, 2 * EXACT_SUM_WORDS, err);
+    profile_end(e->profile, "sum over ranks", mark, NULL);
+    return status;
 }
 
 /* The step again, looking at every op's outputs. The first micro-batch that met a bad value decides
@@ -129,7 +134,10 @@ int step_run(struct engine *e, struct row_plan *plan, int64_t step, const struct
         return find_culprit(e, &rounds, step, out->loss, out->grad_norm, err);
     struct op_adamw update;
     adamw_update(adamw, lr, step, out->grad_norm, &update);
-    return shard_update(e->shard, &update, err);
+    struct profile_mark mark = profile_begin(e->profile);
+    int status = shard_update(e->shard, &update, err);
+    profile_end(e->profile, "update", mark, NULL);
+    return status;
 }
 
 int step_evaluate(struct engine *e, struct row_plan *plan, struct batch *scratch, double *loss_sum,

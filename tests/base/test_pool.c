@@ -1,4 +1,6 @@
 #include "base/pool.h"
+
+#include "base/clock.h"
 #include "support/allocations.h"
 #include "support/cmocka.h"
 
@@ -146,6 +148,40 @@ static void all_threads_take_part(void **state)
         assert_int_equal(pool_threads_seen(pool), counts[k]);
         pool_free(pool);
     }
+}
+
+struct watched {
+    _Atomic int told[4]; /* jobs that each thread has told of */
+    _Atomic int wrong;
+};
+
+static void note_took(void *context, int thread, double begin, double end)
+{
+    struct watched *w = context;
+    if (thread < 1 || thread > 3 || begin > end || end > clock_seconds())
+        atomic_fetch_add(&w->wrong, 1);
+    else
+        atomic_fetch_add(&w->told[thread], 1);
+}
+
+/* Before pool_run returns, the workers have told of it; the caller does not. */
+static void who_watches_is_told(void **state)
+{
+    (void)state;
+    struct pool *pool;
+    struct watched w = {0};
+    const struct pool_watch watch = {note_took, &w};
+    assert_int_equal(pool_create(&pool, 4, false, 0, NULL, NULL), 0);
+    for (int round = 0; round < 60; round++) {
+        pool_set_watch(pool, round < 50 ? &watch : NULL);
+        struct meeting m = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 4};
+        pool_run(pool, 4, meet, &m);
+        for (int i = 1; i < 4; i++)
+            assert_int_equal(w.told[i], round < 50 ? round + 1 : 50);
+    }
+    assert_int_equal(w.told[0], 0);
+    assert_int_equal(w.wrong, 0);
+    pool_free(pool);
 }
 
 static _Atomic int starts;
@@ -313,7 +349,7 @@ int main(void)
         cmocka_unit_test(on_start_runs_in_each_thread),    cmocka_unit_test(nothing_is_allocated_in_a_run),
         cmocka_unit_test(failed_allocations_are_reported), cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(pinned_threads_have_one_cpu),     cmocka_unit_test(signals_stay_with_the_caller),
-        cmocka_unit_test(two_pools_side_by_side),
+        cmocka_unit_test(two_pools_side_by_side),          cmocka_unit_test(who_watches_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

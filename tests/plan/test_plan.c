@@ -52,6 +52,7 @@ static void example_make(struct example *e)
                    .work = 1009,
                    .inputs = 1010,
                    .saving = 1011,
+                   .profile = 1012,
                    .private_total = 10065,
                    .shared_total = 1001},
         .memory_available = 5000000000,
@@ -177,7 +178,7 @@ static void test_json(void **state)
     const json_t *memory = json_object_get(o, "memory");
     static const char *const items[] = {
         "parameters", "masters", "moments", "gradient_sums", "gradients_sent", "gradients_received",
-        "hidden",     "saved",   "work",    "inputs",        "saving"};
+        "hidden",     "saved",   "work",    "inputs",        "saving",         "profile"};
     int64_t sum = 0;
     for (int i = 0; i < 11; i++) {
         assert_int_equal(integer(memory, items[i]), 1001 + i);

@@ -89,6 +89,7 @@ static int run_locked(struct cpu *cpu, const struct op_call *call, const struct 
                       struct error *err)
 {
     size_t bytes;
+    cpu->running = call->op;
     gemm_thread_start(); /* the caller may be a thread that has not computed before */
     if (workspace_bytes(cpu, call, s, &bytes, err) != 0)
         return -1;
@@ -119,6 +120,19 @@ static int cpu_run(struct backend *b, int stream, const struct op_call *call, st
     int status = run_locked(cpu, call, &sizes, err);
     pthread_mutex_unlock(&cpu->lock);
     return status;
+}
+
+static void tell_profile(void *context, int thread, double begin, double end)
+{
+    const struct cpu *cpu = context;
+    profile_add(cpu->base.profile, thread, op_name(cpu->running), begin, end);
+}
+
+static void cpu_profile(struct backend *b, struct profile *p)
+{
+    struct cpu *cpu = cpu_of(b);
+    cpu->watch = (struct pool_watch){tell_profile, cpu};
+    pool_set_watch(cpu->pool, p ? &cpu->watch : NULL);
 }
 
 static int cpu_threads_seen(const struct backend *b)
@@ -157,6 +171,7 @@ static const struct backend_vtable cpu_vtable = {
     .end_access = host_access,
     .threads_seen = cpu_threads_seen,
     .describe = cpu_describe,
+    .profile = cpu_profile,
 };
 
 static int choose_products(struct cpu *cpu, const char *name, struct error *err)

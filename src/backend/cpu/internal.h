@@ -20,6 +20,8 @@ struct cpu {
     enum products_by products;
     pthread_mutex_t lock; /* one op, or one prepare, at a time */
     int threads;
+    enum op running; /* or the last that ran; under the lock */
+    struct pool_watch watch;
 };
 
 /* Cuts a workspace in 64-byte aligned parts; with base NULL it only counts. */

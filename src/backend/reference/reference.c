@@ -230,7 +230,7 @@ static const struct backend_vtable reference_vtable = {
 
 int reference_create(struct backend **out, struct error *err)
 {
-    struct backend *b = malloc(sizeof *b);
+    struct backend *b = calloc(1, sizeof *b);
     if (!b)
         return error_memory(err, sizeof *b, "the reference backend");
     b->v = &reference_vtable;
