@@ -115,6 +115,10 @@ int manifest_list_read(struct manifest_list *list, const char *directory, struct
             status = -1;
         else if (name[0] == '/' || strstr(name, ".."))
             status = json_error_at(&doc, entry, "name", err, NULL, "a name that leaves the checkpoint");
+        else if (strlen(name) >= sizeof list->items->name)
+            status =
+                json_error_at(&doc, entry, "name", err, "take another checkpoint",
+                              "a name of %zu bytes, longer than any file's of a checkpoint", strlen(name));
         else
             status = manifest_list_add(list, name, bytes, hash, err);
     }

@@ -145,6 +145,12 @@ static void test_bad_manifests(void **state)
         {"{\"version\": 1, \"files\": [{\"name\": \"a/../../x\", \"bytes\": 1, \"xxh3\": "
          "\"0123456789abcdef\"}]}",
          "leaves"},
+        /* 128 bytes, one more than there is room for: the place is named, as everywhere. */
+        {"{\"version\": 1, \"files\": [{\"name\": "
+         "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\", \"bytes\": 1, \"xxh3\": "
+         "\"0123456789abcdef\"}]}",
+         "128 bytes"},
     };
     char *path = make_checkpoint("checkpoint-000001");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
