@@ -1,5 +1,5 @@
-/* metrics.jsonl as a run that goes on finds it, cut back to the step in the first byte: doing so again
- * changes nothing. */
+/* metrics.jsonl as a run that goes on finds it, cut back to the step in the first byte: whole lines are left,
+ * and doing so again changes nothing. */
 #include "fuzz/input.h"
 
 #include "train/metrics.h"
@@ -31,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_directory_put(&d, "metrics.jsonl", data + 1, size - 1);
     size_t n = open_and_read(&d, data[0], &first);
     FUZZ_CHECK(n < size);
+    FUZZ_CHECK(n == 0 || first[n - 1] == '\n');
     FUZZ_CHECK(n == open_and_read(&d, data[0], &second));
     FUZZ_CHECK(n == 0 || memcmp(first, second, n) == 0);
     free(first);
