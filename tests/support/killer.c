@@ -2,13 +2,15 @@
  * change files under a path: so a test walks through every write, fsync and rename of a save in turn.
  *
  *     KILLER_PATH   calls count that concern a path that begins with this text (absolute, resolved)
- *     KILLER_THREAD "main": those of a process's first thread alone; "other": those of all others. So the
- * order of calls is the same in every run. Unset: all count KILLER_AT     the number of the call, from 1; 0
- * or unset: calls are only counted KILLER_DO     "kill" (the default): SIGKILL before the call, a write being
- * done by half before; or an errno value: this call fails with it, and every later one of any thread that
- * needs space or the device too (write, fsync, rename, mkdir, symlink), while removing goes on working; or a
- * path (absolute): the call waits until there is such a file, then goes on KILLER_LOG    a file to which "PID
- * N CALL PATH" is appended for each call counted
+ *     KILLER_THREAD "main": those of a process's first thread alone; "other": those of all others; unset: all
+ *     KILLER_AT     the number of the call, from 1; 0 or unset: calls are only counted
+ *     KILLER_DO     "kill" (the default): SIGKILL before the call, a write being done by half before;
+ *                   or an errno value: this call fails with it, and every later one of any thread that needs
+ *                   space or the device too (write, fsync, rename, mkdir, symlink); removing goes on working;
+ *                   or a path (absolute): the call waits until there is such a file, then goes on
+ *     KILLER_LOG    a file to which "PID N CALL PATH" is appended for each call counted
+ *
+ * With KILLER_THREAD the order of calls is the same in every run.
  *
  * Each process counts for itself; a fork takes the count along. Calls go to the kernel directly, so this
  * works below the sanitizers' own interceptors. Variables of the file are the one place that a preloaded
