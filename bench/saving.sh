@@ -18,14 +18,14 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 cat "$root"/examples/data/*_train.jsonl >text.jsonl
 "$tercet" tokenizer train text.jsonl --vocab-size 4000 -o tok >/dev/null 2>&1
-cat >run.yaml <<'EOF'
+cat >run.yaml <<EOF
 output: out
 model:
   config: {model_type: llama, vocab_size: 49152, hidden_size: 576, num_attention_heads: 9, num_key_value_heads: 3,
     intermediate_size: 1536, num_hidden_layers: 30, max_position_embeddings: 2048, tie_word_embeddings: true}
 tokenizer: tok
 data: {train: [text.jsonl], seq_len: 512, cache: cache}
-train: {global_batch: 4, micro_batch: 4}
+train: {global_batch: $((4 * ranks)), micro_batch: 4}
 EOF
 
 median() { sort -n "$@" | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2}'; }
@@ -34,7 +34,10 @@ median() { sort -n "$@" | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v
 side() {
     rm -rf out
     "$tercet" train run.yaml train.steps="$steps" checkpoint.every="$2" checkpoint.keep=1 -n "$ranks" --json "${@:3}" \
-        >report.json 2>log
+        >report.json 2>log || {
+        cat log >&2
+        exit 1
+    }
     sed -E 's/.*"seconds": ([0-9.e+-]+).*/\1/' report.json >>"$1.total"
     sed -nE '/"loss"/s/.*"seconds": ([0-9.e+-]+).*/\1/p' out/metrics.jsonl >>"$1.steps"
     echo "$1: $(tail -n 1 "$1.total") s; $(grep -E 'saved as' log | head -n 1)"
