@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,10 +131,10 @@ static void log_table(const struct train_run *run, const struct train_profile *p
         log_info(log,
                  "`tercet doctor` measures this machine's product peak, which the limit of products needs");
     if (profile_lost(run->profile) > 0)
-        log_warning(log, "%s lacks the last %lld spans of rank 0, for which there was no room",
-                    run->trace_path, (long long)profile_lost(run->profile));
-    log_info(log, "steps %lld to %lld are in %s, for Perfetto", (long long)run->profiled_from + 1,
-             (long long)(run->profiled_from + p->steps), run->trace_path);
+        log_warning(log, "%s lacks the last %" PRId64 " spans of rank 0, for which there was no room",
+                    run->trace_path, profile_lost(run->profile));
+    log_info(log, "steps %" PRId64 " to %" PRId64 " are in %s, for Perfetto", run->profiled_from + 1,
+             run->profiled_from + p->steps, run->trace_path);
 }
 
 int profiling_step_ends(struct train_run *run, struct train_report *report, int64_t step, bool last,

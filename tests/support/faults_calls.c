@@ -78,6 +78,7 @@ int asprintf(char **out, const char *format, ...)
 }
 
 /* Where the C library's headers check sizes (_FORTIFY_SOURCE), asprintf has this name. */
+/* NOLINTBEGIN(bugprone-reserved-identifier) */
 int __vasprintf_chk(char **out, int flag, const char *format, va_list arguments);
 int __asprintf_chk(char **out, int flag, const char *format, ...);
 int __asprintf_chk(char **out, int flag, const char *format, ...)
@@ -90,6 +91,7 @@ int __asprintf_chk(char **out, int flag, const char *format, ...)
     va_end(arguments);
     return n;
 }
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 void *mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset)
 {
