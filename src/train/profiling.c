@@ -1,7 +1,5 @@
 #include "train/profiling.h"
 
-#include "base/clock.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

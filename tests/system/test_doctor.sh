@@ -94,7 +94,8 @@ cp $peaks measured.json
 
 expect_status 0 "$tercet" train run.yaml --overwrite
 check "peak_share is a number" test "$(grep -cE '"peak_share": [0-9.e-]+' run/metrics.jsonl)" -eq 3
-expect_grep '[0-9]+ % of peak' "$err"
+# Where other work made what doctor measured too low, that is told instead.
+expect_grep '[0-9]+ % of (the product )?peak' "$err"
 cp run/last/model.safetensors measured.safetensors
 
 # The number itself, of a made-up peak: six FLOPs a token and matrix element, and in attention, forward and
