@@ -101,6 +101,7 @@ if find_mpirun; then
     wait "$pid"
     check "… which has failed" test $? -ne 0
     # By the launcher, which ends the others at once; MPICH's tells the process and the signal instead.
+    cat mpi.out >>mpi.err
     expect_grep 'rank 1|Killed \(signal 9\)' mpi.err "… and it is told"
     touch mpi/stop
     expect_status 0 "$TERCET" train run.yaml output=mpi train.steps=100000 --resume -n 2
