@@ -110,9 +110,11 @@ int backend_run(struct backend *b, int stream, const struct op_call *call, struc
     if (!profile_records(b->profile))
         return 0;
     struct op_cost cost = op_cost(call);
+    struct profile_cost told = {cost.product_flops, cost.other_flops, cost.bytes};
+    /* How much attention does lies with its pieces, which only the device may read. */
+    bool unknown = call->op == OP_ATTENTION || call->op == OP_ATTENTION_GRAD;
     int status = b->v->sync(b, stream, err);
-    profile_end(b->profile, op_name(call->op), mark,
-                &(struct profile_cost){cost.product_flops, cost.other_flops, cost.bytes});
+    profile_end(b->profile, op_name(call->op), mark, unknown ? NULL : &told);
     return status;
 }
 
