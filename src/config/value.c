@@ -303,9 +303,13 @@ int value_set(const struct schema_key *key, struct run_config *config, const str
 
 static void write_json(const json_t *value, struct strbuf *out)
 {
+    struct strbuf text = {0};
     struct json_writer w;
-    json_writer_start(&w, out, 0);
+    json_writer_start(&w, &text, 0);
     json_write_value(&w, NULL, value);
+    yaml_put_json(out, text.data ? text.data : "", text.length);
+    out->failed |= text.failed;
+    strbuf_free(&text);
 }
 
 static void write_texts(const struct run_texts *texts, struct strbuf *out)

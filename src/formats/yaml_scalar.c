@@ -287,6 +287,19 @@ void yaml_quote(struct strbuf *out, const char *text)
     strbuf_puts(out, "\"");
 }
 
+void yaml_put_json(struct strbuf *out, const char *json, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t length = utf8_sequence(json + i, n - i);
+        uint32_t c = length > 0 ? code_point(json + i, length) : 0xfffd;
+        if (length > 0 && (c < 0x7f || stands_quoted(c)))
+            strbuf_append(out, json + i, length);
+        else
+            strbuf_printf(out, "\\u%04x", c);
+        i += length > 0 ? length : 1;
+    }
+}
+
 void yaml_put_double(struct strbuf *out, double value)
 {
     char text[32];

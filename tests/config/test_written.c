@@ -14,7 +14,11 @@ static void written_and_read_again(void **state)
         "output: o\nmodel: {config: 'c d.json'}\ntokenizer: t\n"
         "data: {train: [a, b], seq_len: 1}\n"
         "train: {epochs: 0.1, global_batch: 1, micro_batch: 1}\n"
-        "optimizer: {lr: 0.30000000000000004, betas: [0.1, 1e-300]}\n"};
+        "optimizer: {lr: 0.30000000000000004, betas: [0.1, 1e-300]}\n",
+        /* what JSON lets stand in a string and YAML does not */
+        "output: o\nmodel: {config: {\"k\\x7f\\u2028\": \"v\\x85\\ufeff \\U0001F600 \\u00e9\"}}\ntokenizer: "
+        "t\n"
+        "data: {train: [a], seq_len: 1}\ntrain: {steps: 1, global_batch: 1, micro_batch: 1}\n"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct run_config a, b;
         struct strbuf first = {0}, second = {0};
