@@ -427,14 +427,22 @@ static void test_follow(void **state)
 
 /* ---- What goes wrong ---- */
 
+static int hold_update(void *context, bool finite, struct error *err)
+{
+    (void)finite, (void)err;
+    saver_hold(context);
+    return 0;
+}
+
 static int fail_in_step(struct trial *t, struct error *err)
 {
+    const struct step_hold hold = {hold_update, t->saver};
     CHECK(save_begin(t, 1, err) == 0);
     CHECK(saver_finish(t->saver, err) == 0);
     if (comm_rank(t->comm) == t->failing)
         t->gate.fails_at = gate_reads(&t->gate) + reads_of_a_save(t);
     CHECK(save_begin(t, 2, err) == 0);
-    CHECK(step(t, 0, NULL, err) == 0);
+    CHECK(step(t, 0, &hold, err) == 0);
     if (saver_finish(t->saver, err) == 0)
         return error_set(err, ERROR_RUN, NULL, NULL, "the save went well");
     if (comm_size(t->comm) > 1)
