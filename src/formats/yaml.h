@@ -87,8 +87,8 @@ int yaml_text(const struct yaml_node *node, const char **out, struct error *err)
 /* Writing: a scalar that yaml_text (and YAML 1.1 readers) give back as the same text: plain where that
  * is safe, else in double quotes. */
 void yaml_quote(struct strbuf *out, const char *text);
-/* n bytes of JSON as a value in YAML: what JSON lets stand in a string and YAML does not, as \u escapes, which
- * both take. */
+/* n bytes of JSON as a value in YAML: what JSON lets stand in a string and YAML does not, as \u escapes,
+ * which both take. */
 void yaml_put_json(struct strbuf *out, const char *json, size_t n);
 /* A number that yaml_double gives back bit for bit, and that YAML 1.1 readers take for a number too. */
 void yaml_put_double(struct strbuf *out, double value);
